@@ -286,6 +286,7 @@ def install(torch, is_compiling):
 
     While torch.compile traces the wrappers, they only call the original function.
     """
+    flops.install(torch)
     # torch.optim deletes its attribute `optimizer`
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
 
@@ -319,18 +320,16 @@ def _watch_backward(torch, is_compiling):
     def backward(*args, **kwargs):
         if is_compiling():
             return original(*args, **kwargs)
+        flops.before_backward(args, kwargs)
         try:
             tensors = args[0] if args else kwargs["tensors"]
             is_training = budget.begin_backward(tensors, queue_callback)
         except Exception as error:
             budget.fail(error)
             is_training = False
-        is_counted = flops.begin_backward(kwargs.get("create_graph") or any(args[3:4]))
         try:
             return original(*args, **kwargs)
         finally:
-            if is_counted:
-                flops.end_backward()
             if is_training:
                 budget.end_backward()
 

@@ -1,59 +1,77 @@
-"""Count the floating-point operations of the shipped program's training steps.
+"""Count the floating-point operations of a program's training steps.
 
-The two steps after the first one are counted with the formulas of torch.utils.flop_counter: matrix
-multiplications, convolutions and attention, in forward passes of modules that record gradients and
-in backward passes. The smaller number is used, since a step that a gradient scaler skips adds its
-operations to the next one. Operations that a backward pass repeats to save memory are not counted,
-as in the definition of model FLOPs utilization (PaLM, Chowdhery et al. 2022, appendix B).
+Before each backward pass of the second and third step, the graph that autograd recorded is read:
+nothing is called, wrapped or kept. Matrix multiplications, convolutions and attention count, as in
+torch.utils.flop_counter; each product's backward pass takes as many operations per gradient as its
+forward pass. Operations that a backward pass repeats to save memory are not counted, as in the
+definition of model FLOPs utilization (PaLM, Chowdhery et al. 2022, appendix B); neither are those
+without gradients, for example of frozen layers in front of the trained ones.
 
-A counted step takes about 20 microseconds more per operator; its results are the same. Nothing is
-counted, and `missing` is the reason, if operators do not pass through Python in this thread
-(torch.compile, DataParallel) or the program has a TorchDispatchMode of its own.
-
-Scripts that nodesweep_measure observes are not counted: a script that compiles its first function
-after its first step, or calls a higher-order operator, was ended by the dispatch mode, and LSTMs,
-torch.autograd.grad and checkpointed autograd functions were counted wrongly.
+Of the two steps the smaller number is used, since a step that a gradient scaler skips adds its
+operations to the next one. Nothing is counted, and `missing` is the reason, if a part of the graph
+does not show its operations (torch.compile, custom autograd functions, cuDNN's RNNs).
 """
 
-import sys
+import re
 import threading
 from collections import defaultdict
+from functools import lru_cache
+from math import prod
 
-FIRST_RELEASE = (2, 4)
 COUNTED_STEPS = 2
+MOST_NODES = 100_000  # to read: about 0.3 s
 MAIN_SHARE = 0.9  # of the operations, for their data type to be the step's
+
+# A node's name: positions of its factors, and their dimensions that are summed over
+_PRODUCTS = {
+    "Mm": ((0, -1), (1, -2)),
+    "Bmm": ((0, -1), (1, -2)),
+    "Addmm": ((1, -1), (2, -2)),
+    "Baddbmm": ((1, -1), (2, -2)),
+    "Linear": ((0, -1), (1, -1)),
+}
+# Other nodes that multiply matrices, or stand for more than one operation
+_WITHOUT_FORMULA = re.compile(
+    r"Conv(?!ert)|[Mm]m|^Linear|Rnn|Attention|Trilinear|CppNode|DifferentiableGraph|Rpc"
+)
+# Modules whose custom autograd functions multiply no matrices
+_HARMLESS = (
+    "torch.nn.parallel.",
+    "torch.nn.modules.",
+    "torch.distributed.fsdp.",
+    "torch.distributed.nn.",
+    "torch.distributed._functional_collectives",
+    "deepspeed.runtime.zero.parameter_offload",
+)
+
+
+class NotCounted(Exception):
+    """A step's operations are unknown; the message is the reason."""
 
 
 class Flops:
     """The operations of this process's steps."""
 
     def __init__(self):
-        self._torch = self._mode = None
-        self._no_mode = "only the shipped program is counted"
+        self._torch, self._unable = None, "nothing counts them"
         self.reset()
 
     def install(self, torch):
-        """Load the formulas before the training, which is not to wait for them."""
-        self._torch = torch
-        try:
-            self._mode = _make_mode(torch, self)
-        except Exception:  # versions before 2.4 lack a part, and others may come to lack one
-            self._no_mode = f"operators are counted from PyTorch 2.4 on, not in {torch.__version__}"
+        """Begin with the first optimizer step."""
+        self._torch, self._unable = torch, None
+        node = getattr(torch.autograd.graph, "Node", None)  # missing before 2.1
+        if not hasattr(node, "_input_metadata"):
+            self._unable = f"operators are counted from PyTorch 2.5 on, not in {torch.__version__}"
 
     def reset(self):
         """Discard all counts, before a training and in a forked process."""
-        for handle in getattr(self, "_handles", ()):
-            handle.remove()
         self.missing = "it made too few optimizer steps"  # None: counted
         self._optimizer = self._thread = None
-        self._handles, self._is_over = [], False
-        self._depth, self._is_backward, self._is_entered = 0, False, False
-        self._complete, self._counts, self._passes = [], defaultdict(int), set()
+        self._is_over, self._nodes = False, 0
+        self._complete, self._counts, self._passes = [], defaultdict(int), 0
 
     def facts(self):
         """Return `flops` of metrics.json: operations per step and their data type, or a reason."""
-        if self.missing is None and _compiled_frames():
-            self.missing = "torch.compile was used"
         if self.missing is not None:
             return {"not_counted": self.missing}
         counts = min(self._complete, key=lambda each: sum(each.values()))
@@ -61,173 +79,165 @@ class Flops:
         dtype, most = max(counts.items(), key=lambda each: each[1])
         return {"per_step": total, "dtype": dtype if most >= MAIN_SHARE * total else None}
 
-    # Steps: the optimizer of the first one delimits them
-
     def after_step(self, optimizer):
-        """Record the end of an optimizer step."""
-        try:
-            if self._optimizer is None:
-                self._optimizer = id(optimizer)
-                self._begin()
-            elif self._handles and id(optimizer) == self._optimizer:
-                self._end_step()
-        except Exception as error:
-            self._fail(error)
-
-    def _begin(self):
-        if self._mode is None or _compiled_frames():
-            self.missing = self._no_mode if self._mode is None else "torch.compile was used"
+        """Record the end of an optimizer step; the first one's optimizer delimits the steps."""
+        if self._is_over:
             return
-        self._thread = threading.get_ident()
-        modules = self._torch.nn.modules.module
-        self._handles = [
-            modules.register_module_forward_pre_hook(self._before_forward),
-            modules.register_module_forward_hook(self._after_forward, always_call=True),
-        ]
+        if self._optimizer is None:
+            self._optimizer, self._thread = id(optimizer), threading.get_ident()
+            if self._unable is not None:
+                self._stop(self._unable)
+        elif id(optimizer) == self._optimizer:
+            self._end_step()
 
     def _end_step(self):
-        if not self._is_over and self._passes >= {"unrecorded", "repeated"}:
-            self._stop("a checkpoint repeats a forward pass that recorded no gradients")
-        if not self._is_over and not self._passes >= {"forward", "backward"}:
-            self._stop("a step had no forward and backward pass of modules")
-        if not self._is_over:
+        if not self._passes:
+            self._stop("a step had no call of torch.autograd.backward")
+        elif not self._counts:
+            self._stop("it multiplies no matrices")
+        else:
             self._complete.append(self._counts)
             self.missing = None
             self._is_over = len(self._complete) == COUNTED_STEPS
-        if self._is_over:
-            for handle in self._handles:
-                handle.remove()
-            self._handles = []
-        else:
-            self._counts, self._passes = defaultdict(int), set()
+            self._counts, self._passes = defaultdict(int), 0
 
     def _stop(self, reason):
-        """Give up; the hooks stay until the next step's end, since torch may be iterating."""
         self.missing, self._is_over = reason, True
 
-    def _fail(self, error):
-        self._stop(f"nodesweep_flops.py failed with {type(error).__name__}")
-
-    # Passes: the mode is entered and exited within one call of the program
-
-    def _before_forward(self, module, args):
-        if self._thread is None or self._is_backward:
+    def before_backward(self, args, kwargs):
+        """Count the operations of a pass from the arguments of torch.autograd.backward."""
+        if self._optimizer is None or self._is_over:
             return
         try:
-            if threading.get_ident() != self._thread:
-                self._stop("its modules run in several threads")
-                return
-            self._depth += 1
-            if self._depth == 1:
-                if self._torch.is_grad_enabled():
-                    self._enter()
-                else:  # an evaluation, or a checkpoint that a backward pass is to repeat
-                    self._passes.add("unrecorded")
-        except Exception as error:
-            self._fail(error)
+            self._read(*args, **kwargs)
+        except NotCounted as reason:
+            self._stop(str(reason))
+        except Exception as error:  # a graph that no release has today
+            self._stop(f"nodesweep_flops.py failed with {type(error).__name__}")
 
-    def _after_forward(self, module, args, output):
-        if self._is_backward or threading.get_ident() != self._thread or not self._depth:
-            return
-        self._depth -= 1
-        if self._depth == 0:
-            self._exit()
-
-    def begin_backward(self, creates_graph):
-        """Begin to count a backward pass; return True if end_backward() must end it."""
-        try:
-            is_counted = self._handles and not self._is_over and not self._is_backward
-            if not is_counted or self._depth or threading.get_ident() != self._thread:
-                return False
-            if creates_graph:
-                self._stop("it differentiates its gradients")
-                return False
-            self._enter()
-            self._is_backward = True
-            return True
-        except Exception as error:
-            self._fail(error)
-            return False
-
-    def end_backward(self):
-        """End the counting of a backward pass."""
-        self._is_backward = False
-        self._exit()
-
-    def _enter(self):
-        if self._is_over:
-            return
-        if self._mode.has_others():
-            self._stop("the program has a TorchDispatchMode of its own")
-            return
-        self._mode.__enter__()
-        self._is_entered = True
-
-    def _exit(self):
-        if self._is_entered:
-            self._is_entered = False
-            self._mode.__exit__(None, None, None)
-
-    def add(self, count, dtype):
-        """Add an operator's count, unless a backward pass repeats it."""
-        if self._is_over:
-            return
-        if self._is_backward and self._torch.is_grad_enabled():
-            self._passes.add("repeated")
-            return
-        self._counts[dtype] += count
-        self._passes.add("backward" if self._is_backward else "forward")
-
-    def fail_formula(self, error):
-        """Give up because a formula raised an error."""
-        self._stop(f"a formula failed with {type(error).__name__}")
+    def _read(
+        self, tensors, grad_tensors=None, retain_graph=None, create_graph=False,
+        grad_variables=None, inputs=None,
+    ):  # fmt: skip
+        if threading.get_ident() != self._thread:
+            raise NotCounted("its backward passes and steps are in several threads")
+        if retain_graph or create_graph or inputs is not None:
+            raise NotCounted("a backward pass keeps its graph, or ends before the parameters")
+        if isinstance(tensors, self._torch.Tensor):
+            tensors = (tensors,)
+        if not all(isinstance(each, self._torch.Tensor) for each in tensors):
+            raise NotCounted("a backward pass does not start from tensors")
+        self._passes += 1
+        seen, waiting = set(), [each.grad_fn for each in tensors]
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            self._nodes += 1
+            if self._nodes > MOST_NODES:
+                raise NotCounted(f"its steps have more than {MOST_NODES:,} operators")
+            edges = node.next_functions
+            waiting += [following for following, _ in edges]
+            count = _operations(self._torch, node, edges)
+            if count:
+                self._counts[_dtype(self._torch, node)] += count
 
 
-def _compiled_frames():
-    """Return how many frames torch.compile has compiled; 0 if unknown."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    try:
-        return dynamo.counters["frames"]["total"] if dynamo is not None else 0
-    except Exception:
+def _operations(torch, node, edges):
+    """Return the operations of a node's forward and backward pass; 0 if it multiplies no matrices.
+
+    Raises:
+        NotCounted: They are unknown.
+    """
+    name = node.name()
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        function = type(node)._forward_cls
+        if not function.__module__.startswith(_HARMLESS):
+            raise NotCounted(f"the operations of {_hidden(function.__name__)} are not known")
         return 0
+    operator = _operator(name)
+    if operator in _PRODUCTS:
+        factors = _PRODUCTS[operator]
+        index, dimension = next(each for each in factors if edges[each[0]][0] is not None)
+        multiplied = prod(_result(node)) * _shape(torch, edges[index])[dimension]
+        return 2 * multiplied * (1 + _needed(edges, *(place for place, _ in factors)))
+    if operator == "Convolution":
+        if edges[1][0] is None:
+            raise NotCounted("the shape of a frozen convolution's weight is not known")
+        weight, result = _shape(torch, edges[1]), _result(node)
+        if node._saved_transposed:
+            result = (result[0], weight[0], *_transposed_input(node, result[2:], weight[2:]))
+        multiplied = prod(result) * prod(weight) // weight[0]
+        return 2 * multiplied * (1 + _needed(edges, 0, 1))
+    if operator == "Attention":
+        if _needed(edges, 0, 1, 2) < 3:
+            raise NotCounted("attention's shapes are known only if all inputs need gradients")
+        query, key, value = (_shape(torch, edge) for edge in edges[:3])
+        # scores and weighted sum, and two gradients of each
+        return 3 * 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+    if operator is not None:
+        raise NotCounted(f"the operations of {name} are not known")
+    return 0
 
 
-def _make_mode(torch, flops):
-    """Return a dispatch mode that reports to `flops`; raise an error if this torch is too old."""
-    from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
-    from torch.utils.flop_counter import FlopCounterMode
-
-    if tuple(map(int, torch.__version__.split(".")[:2])) < FIRST_RELEASE:
-        raise ImportError("an operator's result is passed to its formula under another name")
-    formulas = FlopCounterMode(display=False).flop_registry
-
-    class Counting(TorchDispatchMode):
-        @staticmethod
-        def has_others():
-            return bool(_get_current_dispatch_mode_stack())
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            result = func(*args, **(kwargs or {}))
-            formula = formulas.get(func._overloadpacket)
-            if formula is not None:
-                try:
-                    count = formula(*args, **(kwargs or {}), out_val=result)
-                    flops.add(count, _dtype(torch, func, args))
-                except Exception as error:
-                    flops.fail_formula(error)
-            return result
-
-    return Counting()
+@lru_cache
+def _operator(name):
+    """Return which formula applies, the name itself if none, or None if none is needed."""
+    found = re.match(r"(Mm|Bmm|Addmm|Baddbmm|Linear|Convolution)Backward\d+$", name)
+    if found:
+        return found.group(1)
+    if re.match(r"ScaledDotProduct\w*Backward\d+$", name):
+        return "Attention"
+    return name if _WITHOUT_FORMULA.search(name) else None
 
 
-def _dtype(torch, func, args):
-    """Return an operator's data type; "tf32" if a GPU may use it for float32."""
-    tensor = [each for each in args if isinstance(each, torch.Tensor)][-1]
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name == "float32" and tensor.is_cuda:
+def _needed(edges, *places):
+    return sum(edges[place][0] is not None for place in places)
+
+
+def _result(node):
+    return tuple(map(int, node._input_metadata[0].shape))
+
+
+def _shape(torch, edge):
+    """Return the shape of an operator's input that needs a gradient."""
+    node, index = edge
+    variable = getattr(node, "variable", None)  # of a parameter
+    if variable is None:
+        return tuple(map(int, node._input_metadata[index].shape))
+    if not variable.numel() or hasattr(variable, "full_tensor"):  # ZeRO stage 3, or a DTensor
+        raise NotCounted("a parameter is divided among processes")
+    return tuple(variable.shape)
+
+
+def _transposed_input(node, result, kernel):
+    """Return a transposed convolution's input size from its output size, by ConvTranspose2d's
+    formula.
+    """
+    strides, paddings = node._saved_stride, node._saved_padding
+    dilations, extra = node._saved_dilation, node._saved_output_padding
+    return [
+        (size - 1 - extra[i] - dilations[i] * (kernel[i] - 1) + 2 * paddings[i]) // strides[i] + 1
+        for i, size in enumerate(result)
+    ]
+
+
+def _hidden(name):
+    return f"{name} (torch.compile)" if name == "CompiledFunction" else name
+
+
+def _dtype(torch, node):
+    """Return the data type of an operator's result; "tf32" if a GPU may use it for float32."""
+    result = node._input_metadata[0]
+    name = str(result.dtype).removeprefix("torch.")
+    if name == "float32" and result.device.type == "cuda":
         backends = torch.backends
-        of = backends.cudnn if "convolution" in str(func) else backends.cuda.matmul
-        name = "tf32" if of.allow_tf32 else name
+        used = backends.cudnn if "Convolution" in node.name() else backends.cuda.matmul
+        try:
+            name = "tf32" if used.allow_tf32 else name
+        except RuntimeError:  # set by fp32_precision
+            return None
     return name
 
 

@@ -32,6 +32,7 @@ from collections.abc import Mapping
 from nodesweep_budget import FILE as PARTS_FILE
 from nodesweep_budget import SAVES, budget, watch_saves
 from nodesweep_budget import install as install_budget
+from nodesweep_flops import flops
 
 SWITCH = "NODESWEEP_MEASURE"
 _ENDS_EARLY = ("NODESWEEP_PROBE_PRECISION", "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS")
@@ -269,6 +270,10 @@ class Watch:
         if len(training) == 1 and metrics["samples"]["processed"]:
             metrics[SECTION]["batch_size"] = training[0].batch_size
         size = metrics["world"]["world_size"]
+        if 1 < self._kinds == len(set(self._optimizers)) and metrics["steps"] == len(self._times):
+            metrics["flops"] = {"not_counted": "it trains several times"}
+        else:
+            metrics["flops"] = flops.facts()
         by_part = budget.facts(start, training, size, self.rank)
         if by_part is None:
             metrics[SECTION]["not_split"] = budget.missing(size)

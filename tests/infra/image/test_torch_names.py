@@ -52,11 +52,8 @@ MEASURED = (
     "cuda.is_initialized",
     "cuda.is_current_stream_capturing",
     "cuda.Event",
-    "nn.modules.module.register_module_forward_pre_hook",
-    "nn.modules.module.register_module_forward_hook",
-    "utils.flop_counter.FlopCounterMode",
-    "utils._python_dispatch.TorchDispatchMode",
-    "utils._python_dispatch._get_current_dispatch_mode_stack",
+    "autograd.function.BackwardCFunction",
+    "autograd.graph.Node.next_functions",
 )
 
 

@@ -75,7 +75,6 @@ def _install_once() -> None:
         # This program is a job's own code, which nodesweep_measure watches.
         measure.watched.turn_off("the program measures itself")
     else:
-        flops.install(torch)
         install(torch, is_compiling)
 
     def after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

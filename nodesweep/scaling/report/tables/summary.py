@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _TIME_PER_SAMPLE = "time per sample"
-_BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "node-hours", "status")
+_BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "node-hours", "MFU", "status")
 _TO_TARGET = "S to target"
 _COMPACT = ("N", "world", "B", *_BRIEF[1:-1], _TO_TARGET, "limits", "status", "T from")
 _D_MEANING = "doubling ratio S(N)/S(N/2)"

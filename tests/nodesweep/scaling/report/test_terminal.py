@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 from rich.console import Console
 
 from nodesweep.scaling.measured.table import read_measured
 from nodesweep.scaling.report import ScalingReport
+from nodesweep.scaling.report.render import render_html, render_markdown
 from nodesweep.scaling.report.tables.cells import hidden_node_counts, hidden_note
 from nodesweep.scaling.report.tables.fits import extrapolation_text
 from nodesweep.scaling.report.tables.summary import brief_table
@@ -132,3 +134,27 @@ def test_the_terminal_says_for_which_values_of_an_hour_each_count_is_the_best(
         if line.startswith("- Value of time")
     ]
     assert line.rstrip() == snapshot
+
+
+def test_mfu_is_in_every_table_where_it_is_known(make_outcome, make_report):
+    runs = [
+        make_outcome(
+            nodes,
+            seconds,
+            instance_type="ml.p3.16xlarge",
+            world_size=8 * nodes,
+            metrics={
+                "train_seconds": seconds,
+                "steps": 50,
+                "flops": {"per_step": 50 * 10**12, "dtype": "float16"},
+            },
+        )
+        for nodes, seconds in ((1, 5940.0), (2, 3300.0), (4, 1620.0), (8, 810.0))
+    ]
+    report = make_report(runs)
+    text = printed(report)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for shown in (text, render_markdown(report), render_html(report)):
+        assert "MFU" in shown
+    unknown = make_report([replace(run, metrics={}) for run in runs])
+    assert "MFU" not in printed(unknown) + render_markdown(unknown)
