@@ -12,13 +12,12 @@ from prefect.states import Completed, Failed
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
-from nodesweep.flows.scaling_benchmark import start_sweep
+from nodesweep.flows.scaling_benchmark import BenchmarkRun
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import collect_outcome
 from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
-from nodesweep.launch.registry import store_of
 from nodesweep.polling import utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.arms import lacks_memory
@@ -63,9 +62,10 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     remember_secrets(secrets_of(config))
     plan = preflight(config)
     _check_all_start_at_once(config, plan)
-    store = store_of(config.platform)
+    run = BenchmarkRun.of(config)
+    store = run.store
     prepare_store(store)
-    inputs, _ = start_sweep(config, store, None)
+    inputs, _ = run.start_sweep(None)
     sweep = inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
     owner = SweepOwner(store, sweep)

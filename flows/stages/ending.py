@@ -14,12 +14,12 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import best_effort, is_bucket_gone
 from nodesweep.flows.stages.form import config_from_parameters
 from nodesweep.launch.registry import store_of
-from nodesweep.scaling import names
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.sweeps.ids import claimed_sweep_id
 from nodesweep.tasks.sweeps.job_runs import STOPPED, UNWATCHED, end_job_runs
 from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.sweeps.records import Sweeps
 from nodesweep.tasks.sweeps.stop import still_running
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 
@@ -112,11 +112,11 @@ def _stop_jobs_of_run(flow_run: FlowRun) -> bool:
     config = config_from_parameters(flow_run.parameters)
     if config.sweep.on_cancel != "stop" or flow_run.expected_start_time is None:
         return False
-    store, started = store_of(config.platform), flow_run.expected_start_time
+    sweeps, started = Sweeps(store_of(config.platform), config), flow_run.expected_start_time
     sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(
-        store, config, started, str(flow_run.id)
+        sweeps, started, str(flow_run.id)
     )
-    if sweep is None or not names.sweep_matches(sweep, config):
+    if sweep is None or not sweeps.include(sweep):
         return False  # the form's id may belong to a different config
     stop_sweep_jobs_now(config.platform, sweep)
     return True

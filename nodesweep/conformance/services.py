@@ -20,6 +20,7 @@ from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
 from nodesweep.scaling.planning.validation import spark_image, validation_bound, validation_section
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.processing.jobs import (
+    ValidationJobs,
     failure_text,
     read_verdict,
     submit_validation_job,
@@ -96,9 +97,10 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     request = build_validation_request(config, trial.sweep, image.uri, digest)
     name = request["ProcessingJobName"]
     trial.on_job(name)
-    submit_validation_job(platform, trial.sweep, request, document)
+    jobs = ValidationJobs(platform, store_of(platform))
+    submit_validation_job(jobs, trial.sweep, request, document)
     ended = watch_validation_job(
-        platform,
+        jobs,
         trial.sweep,
         name,
         config.sweep.poll_interval_seconds,
@@ -106,9 +108,9 @@ def processing(trial: Trial) -> Mapping[str, Any]:
         validation_section(config).max_runtime_seconds,
     )
     if not ended.completed:
-        raise NoEvidence(failure_text(platform, ended))
+        raise NoEvidence(failure_text(jobs, ended))
     report = report_of(
-        read_verdict(store_of(platform), trial.sweep, name), section, there, datetime.now(UTC)
+        read_verdict(jobs.store, trial.sweep, name), section, there, datetime.now(UTC)
     )
     return {
         "success": report.success,

@@ -29,10 +29,14 @@ from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.rules.rule import Facts
 from nodesweep.tasks.dataset.files import channel_folders, scan_directory, upload_dataset
-from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
+from nodesweep.tasks.dataset.remote.objects import (
+    RemoteDataset,
+    RemoteSource,
+    describe_remote_dataset,
+)
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
-from nodesweep.tasks.image.find import Image, build_arguments, find_image, read_context
+from nodesweep.tasks.image.find import Image, Images, build_arguments, find_image, read_context
 from nodesweep.tasks.jobs.source import upload_source
 from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.sweeps.owner import SweepOwner
@@ -119,16 +123,16 @@ class Trial:
         """Return the image of a build context, found in the registry or built now."""
         if image.uri is not None:
             return Image(image.uri, None, built=False)
-        platform = self.platform
-        pinned = pin_base_images(platform, image, build_arguments(image))
+        images = Images(self.platform, image)
+        pinned = pin_base_images(images, build_arguments(image))
         context = read_context(image, pinned)
-        found = find_image(platform, image, context)
+        found = find_image(images, context)
         if found is not None:
             return found
         token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
-        started = start_image_build(platform, image, context, token)
+        started = start_image_build(images, context, token)
         logger.info("building the image %s:%s", image.repository, context.tag)
-        return wait_for_image_build(platform, image, context, started)
+        return wait_for_image_build(images, context, started)
 
     def inputs(self) -> ResolvedInputs:
         """Return the jobs' inputs; builds or uploads image, code and data as a run does."""
@@ -160,7 +164,7 @@ class Trial:
         section = self.config.dataset
         if section is None or not section.is_remote:
             raise Unmet("dataset.source is not in S3")
-        return describe_remote_dataset(self.platform, section)
+        return describe_remote_dataset(RemoteSource(self.platform, section))
 
     def spec(self, shape: Shape, attempt: int = 1) -> JobSpec:
         """Return the job of a shape, named after this trial."""

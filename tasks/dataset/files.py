@@ -149,13 +149,13 @@ def _is_no_text(path: Path) -> bool:
     return False
 
 
-def check_keys(dataset: Dataset, config: DatasetConfig, platform: PlatformConfig) -> None:
-    """Check that every file's key in the bucket is within S3's limit.
+def check_keys(dataset: Dataset, config: DatasetConfig, first: str) -> None:
+    """Check that every file's key in the bucket, which begins with `first`, is within S3's limit.
 
     Raises:
         DatasetRefused: a key would be too long.
     """
-    prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
+    prefix = names.dataset_data_prefix(first, config.name, dataset.digest)
     sizes = {file.name: len((prefix + file.name).encode()) for file in dataset.files}
     long = [name for name, size in sizes.items() if size > MAX_KEY_BYTES]
     if long:

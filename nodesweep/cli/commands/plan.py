@@ -309,7 +309,7 @@ def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
         bucket, prefix = split_uri(section.source)
         return {"dataset_uri": f"s3://{bucket}/{prefix}", "dataset_folders": ("<folder>",)}
     dataset = scan_directory(section)
-    check_keys(dataset, section, platform)
+    check_keys(dataset, section, platform.prefix)
     folders = channel_folders(section, [file.name for file in dataset.files])
     if place := backend_of(platform).shared_folder(platform, section.source):
         return {"dataset_uri": place, "dataset_folders": folders}
