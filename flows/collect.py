@@ -56,13 +56,12 @@ def collect_sweep(
             "%d jobs of %s are still running: %s", len(jobs.running), sweep, ", ".join(jobs.running)
         )
         return None
-    if jobs.config.training.keep_alive_seconds:
-        release_warm_pools(
-            jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes]
-        )
-    if read_report_file(jobs.store, sweep, names.REPORT_JSON) is None:
+    config, backend = jobs.planned.config, jobs.planned.backend
+    if config.training.keep_alive_seconds:
+        release_warm_pools(backend, sweep, [outcome.job_name for outcome in jobs.outcomes])
+    if read_report_file(backend.store, sweep, names.REPORT_JSON) is None:
         # first report: the dataset's change, if any, happened during the sweep, not after it
-        changed = with_changes(remote_source(jobs.config), jobs.store, sweep, jobs.provenance)
+        changed = with_changes(remote_source(config), backend.store, sweep, jobs.provenance)
         jobs = replace(jobs, provenance=changed)
     report, folder = report_of_jobs(sweep, jobs)
-    return SweepResult(sweep, report, folder, *count_points(jobs.config, jobs.outcomes))
+    return SweepResult(sweep, report, folder, *count_points(config, jobs.outcomes))

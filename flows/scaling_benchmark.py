@@ -49,12 +49,13 @@ from nodesweep.flows.stages.form import (
 )
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.leases import warn_of_leases_in_memory
+from nodesweep.flows.stages.outcomes import PlannedSweep
 from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.prepare import Preparation
 from nodesweep.flows.stages.regression import alarm_on_regression
 from nodesweep.flows.stages.remote_data import check_same_objects, remote_source, with_changes
 from nodesweep.flows.stages.sweep import log_plan, run_sweep
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys, keys_done
@@ -224,14 +225,14 @@ class BenchmarkRun:
 
     Attributes:
         config: The benchmark.
-        store: The store of its sweeps.
+        backend: The platform's backend.
         sweeps: Those of exactly this config.
         source: The place of its dataset; None if it is not used in place in S3.
         preparation: Prepares their inputs.
     """
 
     config: BenchmarkConfig
-    store: Store
+    backend: Backend
     sweeps: Sweeps
     source: RemoteSource | None
     preparation: Preparation
@@ -239,10 +240,10 @@ class BenchmarkRun:
     @classmethod
     def of(cls, config: BenchmarkConfig) -> BenchmarkRun:
         """Return the config's run, without calling the platform."""
-        store, source = store_of(config.platform), remote_source(config)
+        backend, source = backend_of(config.platform), remote_source(config)
         images = Images(config.platform, config.image)
-        preparation = Preparation(config, store, images, source)
-        return cls(config, store, Sweeps(store, config), source, preparation)
+        preparation = Preparation(config, backend, images, source)
+        return cls(config, backend, Sweeps(backend.store, config), source, preparation)
 
     def run(self, sweep_id: str | None, resume: bool, as_started: bool) -> SweepResult:
         """Run a sweep and write its report within a flow run; a retry continues its own sweep.
@@ -262,7 +263,7 @@ class BenchmarkRun:
             plan = preflight(self.config, is_resume=resume)
             check_limit(self.config.sweep.concurrency_limit, max(self.config.sweep.arm_jobs))
             warn_of_leases_in_memory(self.config.sweep.concurrency_limit)
-            prepare_store(self.store)
+            prepare_store(self.backend.store)
             if resume and not self._was_cut_off_in_validation(sweep):
                 return plan, self._continue_sweep(sweep, as_started)
             return plan, None
@@ -270,7 +271,7 @@ class BenchmarkRun:
         try:
             # Read before anything else, because a stop from here on is meant for this run, not for
             # an earlier one.
-            begun_with = _earlier_run(self.store, sweep)
+            begun_with = _earlier_run(self.backend.store, sweep)
             if resume and sweep is not None and begun_with is not None:
                 self._check_config(sweep)
             plan, recorded = in_stage("preflight", begin)
@@ -283,37 +284,39 @@ class BenchmarkRun:
                 and (resume or begun_with is not None)
                 and is_cancel(error)
             ):
-                end_sweep(self.config, sweep, (), error, SweepOwner(self.store, sweep))
+                owner = SweepOwner(self.backend.store, sweep)
+                end_sweep(self.backend, self.config.sweep.on_cancel, sweep, (), error, owner)
             raise
-        log_plan(self.config, plan, inputs.sweep_id)
+        planned = PlannedSweep(self.backend, self.config, plan, inputs)
+        log_plan(planned)
         if recorded and begun_with is None:
             # the platform did not respond before, so the current mark is from an earlier stop
-            begun_with = _EarlierRun(read_stop_mark(self.store, inputs.sweep_id))
+            begun_with = _EarlierRun(read_stop_mark(self.backend.store, inputs.sweep_id))
         earlier_mark = None if begun_with is None else begun_with.stop_mark
-        with owned(self.store, inputs.sweep_id) as owner:
-            run = in_stage(
-                "sweep", lambda: run_sweep(self.config, plan, inputs, owner, earlier_mark)
-            )
+        with owned(self.backend.store, inputs.sweep_id) as owner:
+            run = in_stage("sweep", lambda: run_sweep(planned, owner, earlier_mark))
         outcomes = run.outcomes
-        planned, missing = count_points(self.config, outcomes)
-        stopped = bool(missing) and is_sweep_stopped(self.store, inputs.sweep_id, earlier_mark)
+        asked, missing = count_points(self.config, outcomes)
+        stopped = bool(missing) and is_sweep_stopped(
+            self.backend.store, inputs.sweep_id, earlier_mark
+        )
         if stopped and not outcomes:
             raise _stopped_error(inputs.sweep_id, missing)
 
         def make() -> tuple[ScalingReport, Path]:
-            made_of = with_changes(self.source, self.store, inputs.sweep_id, provenance)
-            return make_report(self.config, self.store, inputs, plan, outcomes, made_of)
+            made_of = with_changes(self.source, self.backend.store, inputs.sweep_id, provenance)
+            return make_report(planned, outcomes, made_of)
 
         report, folder = in_stage("report", make)
         if stopped:
             raise _stopped_error(inputs.sweep_id, missing)
-        return SweepResult(inputs.sweep_id, report, folder, planned, missing, run.given_up)
+        return SweepResult(inputs.sweep_id, report, folder, asked, missing, run.given_up)
 
     def start_sweep(self, sweep_id: str | None) -> tuple[ResolvedInputs, dict[str, Any]]:
         """Prepare a new sweep, and record its inputs in the bucket and on this machine."""
         sweep = sweep_id or claim_sweep_id(self.sweeps, *_this_run())
         self._publish_sweep_id(sweep, is_recorded=False)
-        if sweep_exists(self.store, sweep):  # begun by an earlier try of this flow run
+        if sweep_exists(self.backend.store, sweep):  # begun by an earlier try of this flow run
             return self._continue_sweep(sweep, as_started=True)  # a retry is the same run
         self._warn_of_unfinished_sweep(sweep)
         recorded = hide_in_config(self.config)
@@ -326,7 +329,7 @@ class BenchmarkRun:
             "inputs": {name: value for name, value in asdict(inputs).items() if name != "sweep_id"},
             "provenance": provenance,
         }
-        write_sweep_record(self.store, sweep, record)
+        write_sweep_record(self.backend.store, sweep, record)
         emit("sweep-recorded", f"sweep {sweep} is recorded", source="flow", sweep=sweep)
         save_sweep_record(Path(self.config.report.directory), sweep, record)
         return inputs, provenance
@@ -343,7 +346,7 @@ class BenchmarkRun:
         """
         sweep = sweep_id or find_latest_sweep(self.sweeps)
         self._publish_sweep_id(sweep, is_recorded=True)
-        record = read_sweep_record(self.store, sweep)
+        record = read_sweep_record(self.backend.store, sweep)
         self._check_config(sweep)
         if self.source is not None:
             check_same_objects(self.source, sweep, record["provenance"]["dataset_digest"])
@@ -414,7 +417,7 @@ class BenchmarkRun:
             PreflightRefused: The sweep was started with a different config.
             ConfigError: A directory is missing.
         """
-        if sweep is None or not begins_with_validation(self.store, sweep):
+        if sweep is None or not begins_with_validation(self.backend.store, sweep):
             return False
         self._check_config(sweep)
         check_directories(self.config)

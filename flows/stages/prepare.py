@@ -21,6 +21,7 @@ from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
 from nodesweep.flows.stages.validation import Validation, log_engine
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.job import ResolvedInputs
@@ -51,13 +52,15 @@ from nodesweep.tasks.image.packages import (
     write_layer,
 )
 from nodesweep.tasks.jobs.source import code_uri
-from nodesweep.tasks.processing.jobs import ValidationJobs
 
 logger = logging.getLogger("nodesweep.prepare")
 _OF_DATASET, _OF_IMAGE = (
     event_extra("message", stage="dataset"),
     event_extra("message", stage="image"),
 )
+
+
+_VERSIONED = ("nodesweep", "boto3", "prefect", "great-expectations")
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,13 @@ class Preparation:
 
     Attributes:
         config: The benchmark.
-        store: The store of its sweeps.
+        backend: The platform's backend.
         images: Its images.
         source: The place of its dataset; None if it is not used in place in S3.
     """
 
     config: BenchmarkConfig
-    store: Store
+    backend: Backend
     images: Images
     source: RemoteSource | None
 
@@ -126,7 +129,7 @@ class Preparation:
                     stack.enter_context(stopping_build_on_error(building))
                 dataset = send()
                 code = (
-                    upload_source(self.config, layer is None)
+                    upload_source(self.backend, self.config, layer is None)
                     if self.config.training.source_dir
                     else None
                 )
@@ -148,7 +151,18 @@ class Preparation:
         origin = "newly built" if image.built else "existing"
         logger.info("image %s (%s)", image.uri, origin, extra=_OF_IMAGE)
         inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
-        return inputs, {**self._provenance(inputs, dataset.digest), **made_of}
+        return inputs, {
+            "image_uri": inputs.image_uri,
+            "dataset_uri": inputs.dataset_uri,
+            "dataset_digest": dataset.digest,
+            "source_uri": inputs.source_uri,
+            "region": self.config.platform.region,
+            "config_digest": names.config_digest(self.config),
+            "order": self.config.sweep.order,
+            "order_seed": self.config.sweep.order_seed,
+            "versions": {name: version(name) for name in _VERSIONED},
+            **made_of,
+        }
 
     def changes_since(self, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> list[str]:
         """Return a message per change to the code, local data or image since the sweep was started.
@@ -172,7 +186,7 @@ class Preparation:
             return None
         try:
             is_same = inputs.source_uri == code_uri(
-                self.config, with_requirements="image_base_uri" not in provenance
+                self.backend, self.config, with_requirements="image_base_uri" not in provenance
             )
         except PreflightRefused as error:
             return error.problems[0]
@@ -237,7 +251,7 @@ class Preparation:
         if self.source is not None:
             return self._remote_dataset(self.source, sweep)
         dataset = scan_directory(section)
-        check_keys(dataset, section, self.store.prefix)
+        check_keys(dataset, section, self.backend.store.prefix)
         folders = channel_folders(section, [file.name for file in dataset.files])
         logger.info(
             "dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes,
@@ -246,13 +260,15 @@ class Preparation:
         if section.is_table:
             validation = log_engine(section, dataset.size_bytes)
             report = validate_files(section, [file.path for file in dataset.files])
-            _store_validation_report(self.store, self.config.report.directory, sweep, report)
+            _store_validation_report(
+                self.backend.store, self.config.report.directory, sweep, report
+            )
         else:
             validation = None
             check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
 
         def send() -> _UploadedDataset:
-            result = upload_dataset(self.config.platform, section, dataset)
+            result = upload_dataset(self.backend, section, dataset)
             logger.info(
                 "dataset in %s: %d bytes sent", result.uri, result.sent_bytes, extra=_OF_DATASET
             )
@@ -271,11 +287,11 @@ class Preparation:
             logger.info("notice: %s", notice, extra=_OF_DATASET)
         validation = None
         if section.is_table:
-            on_spark = Validation(
-                self.config, source, ValidationJobs(self.config.platform, self.store)
-            )
+            on_spark = Validation(self.config, source, self.backend)
             report, validation = on_spark.validate(found, sweep)
-            _store_validation_report(self.store, self.config.report.directory, sweep, report)
+            _store_validation_report(
+                self.backend.store, self.config.report.directory, sweep, report
+            )
         else:
             check_age(section, {item.key: item.modified.timestamp() for item in found.objects})
         return lambda: _UploadedDataset(found.uri, found.digest, folders, found, validation)
@@ -351,22 +367,6 @@ class Preparation:
 
     def _read_layer(self, base_uri: str, packages: Requirements, folder: Path) -> BuildContext:
         return read_context(write_layer(packages, base_uri, self.config.image, folder))
-
-    def _provenance(self, inputs: ResolvedInputs, dataset_digest: str | None) -> dict[str, Any]:
-        return {
-            "image_uri": inputs.image_uri,
-            "dataset_uri": inputs.dataset_uri,
-            "dataset_digest": dataset_digest,
-            "source_uri": inputs.source_uri,
-            "region": self.config.platform.region,
-            "config_digest": names.config_digest(self.config),
-            "order": self.config.sweep.order,
-            "order_seed": self.config.sweep.order_seed,
-            "versions": {
-                name: version(name)
-                for name in ("nodesweep", "boto3", "prefect", "great-expectations")
-            },
-        }
 
 
 def _store_validation_report(

@@ -22,7 +22,7 @@ from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
@@ -49,7 +49,6 @@ from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 from nodesweep.tasks.image.find import Images, build_arguments, read_context
 from nodesweep.tasks.processing.jobs import (
-    ValidationJobs,
     failure_text,
     sweep_stopped,
     validation_job_status,
@@ -93,12 +92,12 @@ class Validation:
     Attributes:
         config: The benchmark.
         source: The place of its dataset.
-        jobs: The Processing jobs that may validate it.
+        backend: The platform's backend.
     """
 
     config: BenchmarkConfig
     source: RemoteSource
-    jobs: ValidationJobs
+    backend: Backend
 
     def validate(
         self, dataset: RemoteDataset, sweep: str
@@ -114,13 +113,15 @@ class Validation:
             return validate_remote(self.source, dataset), recorded
         document = names.pretty_json(request_document(section, dataset))
         image_uri, price = self._image_uri(), self._price()
-        with owned(self.jobs.store, sweep):  # so that a reaper does not consider the job an orphan
+        with owned(
+            self.backend.store, sweep
+        ):  # so that a reaper does not consider the job an orphan
             try:
                 verdict, job = self._run_job(sweep, image_uri, document, price)
             except BaseException as error:
                 if is_cancel(error):
                     logger.warning("stopping the Processing job of %s", sweep)
-                    stop_sweep_jobs_now(self.config.platform, sweep)
+                    stop_sweep_jobs_now(self.backend, sweep)
                 raise
         report = report_of(verdict, section, dataset, datetime.now(UTC))
         return report, {**recorded, **job}
@@ -169,7 +170,7 @@ class Validation:
         for attempt in range(1, _MOST_JOBS + 1):
             request = build_validation_request(self.config, sweep, image_uri, digest, attempt)
             name = request["ProcessingJobName"]
-            before = validation_job_status(self.jobs, name)
+            before = validation_job_status(self.backend, name)
             if before is None:
                 if problem := attempt_budget_problem(self.config, spent_usd, price):
                     raise JobRefused(problem)
@@ -178,9 +179,9 @@ class Validation:
                     name, asked.instance_count, asked.instance_type, asked.max_runtime_seconds,
                     extra=event_extra("job-submitted", stage="dataset", job=name),
                 )  # fmt: skip
-            submit_validation_job(self.jobs, sweep, request, document)
+            submit_validation_job(self.backend, sweep, request, document)
             ended = watch_validation_job(
-                self.jobs,
+                self.backend,
                 sweep,
                 name,
                 self.config.sweep.poll_interval_seconds,
@@ -192,14 +193,14 @@ class Validation:
             was_over = before is not None and before.has_ended
             left -= not (was_over and _was_stopped(ended))
             if ended.completed:
-                verdict = read_verdict(self.jobs.store, sweep, name)
+                verdict = read_verdict(self.backend.store, sweep, name)
                 if not was_over or not left or not verdict.get("error"):
                     return verdict, self._job_record(ended, price, image_uri, attempt, spent_usd)
                 logger.warning("%s did not complete the validation; retrying", name)
                 continue
-            if is_sweep_stopped(self.jobs.store, sweep):
+            if is_sweep_stopped(self.backend.store, sweep):
                 raise sweep_stopped(sweep)
-            failed = failure_text(self.jobs, ended, last_own_lines(log))
+            failed = failure_text(self.backend, ended, last_own_lines(log))
             is_lasting = not is_retryable(ended.state.capitalize(), ended.reason)
             if not left or (not was_over and is_lasting):
                 break
@@ -211,8 +212,7 @@ class Validation:
         if ended.started_at is None:
             return ()
         folder = Path(self.config.report.directory) / sweep / names.LOGS
-        platform = self.config.platform
-        return backend_of(platform).read_log(platform, ended.name, folder, ended.completed)
+        return self.backend.read_log(ended.name, folder, ended.completed)
 
     def _usd(self, ended: JobStatus, price: Price) -> float | None:
         return node_cost_usd(self._asked.instance_count, ended.billed_seconds, price)

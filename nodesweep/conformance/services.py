@@ -13,14 +13,13 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.conformance.check import Bound, Contradicted, NoEvidence, NotYet, Unmet
 from nodesweep.conformance.jobs import ONE
 from nodesweep.conformance.trial import Trial
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
 from nodesweep.scaling.planning.validation import spark_image, validation_bound, validation_section
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.processing.jobs import (
-    ValidationJobs,
     failure_text,
     read_verdict,
     submit_validation_job,
@@ -97,10 +96,10 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     request = build_validation_request(config, trial.sweep, image.uri, digest)
     name = request["ProcessingJobName"]
     trial.on_job(name)
-    jobs = ValidationJobs(platform, store_of(platform))
-    submit_validation_job(jobs, trial.sweep, request, document)
+    backend = backend_of(platform)
+    submit_validation_job(backend, trial.sweep, request, document)
     ended = watch_validation_job(
-        jobs,
+        backend,
         trial.sweep,
         name,
         config.sweep.poll_interval_seconds,
@@ -108,9 +107,9 @@ def processing(trial: Trial) -> Mapping[str, Any]:
         validation_section(config).max_runtime_seconds,
     )
     if not ended.completed:
-        raise NoEvidence(failure_text(jobs, ended))
+        raise NoEvidence(failure_text(backend, ended))
     report = report_of(
-        read_verdict(jobs.store, trial.sweep, name), section, there, datetime.now(UTC)
+        read_verdict(backend.store, trial.sweep, name), section, there, datetime.now(UTC)
     )
     return {
         "success": report.success,

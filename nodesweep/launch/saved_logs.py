@@ -16,13 +16,12 @@ from pathlib import Path
 
 from nodesweep.aws.platform import patient
 from nodesweep.configs.atomic import written_atomically
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
 from nodesweep.scaling import names
 from nodesweep.scaling.job import LogLine
 
 logger = logging.getLogger("nodesweep.results")
-ReadNodes = Callable[[PlatformConfig, str], Mapping[str, Iterable[LogLine]]]
+ReadNodes = Callable[[str], Mapping[str, Iterable[LogLine]]]
 """Returns the lines of every node of an ended job, with secrets masked; a node without a log has
 none. May call the backend."""
 LOG_TAIL_LINES = 500
@@ -32,7 +31,7 @@ BY_TIME = attrgetter("unix_milliseconds")
 
 @patient
 def read_job_log(
-    read_nodes: ReadNodes, platform: PlatformConfig, job_name: str, folder: Path, completed: bool
+    read_nodes: ReadNodes, job_name: str, folder: Path, completed: bool
 ) -> Iterable[LogLine]:
     """Return all nodes' lines of an ended job's log in time order, and save the log in `folder`.
 
@@ -44,10 +43,10 @@ def read_job_log(
     if not completed or not any(folder.glob(pattern)):
         with best_effort(f"the log of {job_name} can't be read"):
             try:
-                save_log(read_nodes(platform, job_name), job_name, folder)
+                save_log(read_nodes(job_name), job_name, folder)
             except OSError as error:
                 logger.warning("the log of %s can't be saved: %s", job_name, error)
-                return list(heapq.merge(*read_nodes(platform, job_name).values(), key=BY_TIME))
+                return list(heapq.merge(*read_nodes(job_name).values(), key=BY_TIME))
     return read_saved_log(sorted(folder.glob(pattern)))
 
 

@@ -23,7 +23,7 @@ from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, UploadFailed
 from nodesweep.events import Meter
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import Backend
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.hashing import hash_files
 from nodesweep.tasks.dataset.naming import Names, classify_names, is_data, is_hidden, notices_of
@@ -254,11 +254,10 @@ def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
     return body is not None and json.loads(body).get("digest") == digest
 
 
-def upload_dataset(
-    platform: PlatformConfig, config: DatasetConfig, dataset: Dataset
-) -> UploadResult:
+def upload_dataset(backend: Backend, config: DatasetConfig, dataset: Dataset) -> UploadResult:
     """Upload the dataset to its content-addressed prefix in S3, unless jobs read it in place."""
-    place = backend_of(platform).shared_folder(platform, config.source)
+    place = backend.shared_folder(config.source)
     if place is not None:
         return UploadResult(place, dataset.digest, 0, 0)
+    platform = backend.platform
     return upload(aws_client("s3", platform), dataset, config, platform)

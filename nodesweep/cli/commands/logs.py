@@ -16,7 +16,7 @@ from nodesweep.cli.output import print_text
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed, SweepNotFound
 from nodesweep.launch.protocol import JobLog
-from nodesweep.launch.registry import backend_of, launcher_of, store_of, validations_of
+from nodesweep.launch.registry import backend_of, store_of
 from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
@@ -111,15 +111,15 @@ def show_logs(
 
 def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
     """Return the sweep's training and Processing jobs; those from lists lack some status fields."""
-    platform = config.platform
-    launcher = launcher_of(platform)
+    backend = backend_of(config.platform)
+    launcher = backend.launcher()
     jobs = list(launcher.jobs_of(sweep))
     for first in jobs[:1]:  # registers the values to mask in logs; all jobs of a sweep share them
         launcher.status(first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
-    claimed = read_validation_claims(store_of(platform), sweep)
-    return [*jobs, *validations_of(platform).describe(claimed).values()]
+    claimed = read_validation_claims(backend.store, sweep)
+    return [*jobs, *backend.validations().describe(claimed).values()]
 
 
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> bool:
@@ -160,9 +160,8 @@ class _LogPrinter:
                 continue
             if job.has_ended and name not in self._followed:
                 paths = sorted(self._folder.glob(names.log_file(name, "*")))
-                platform = self._config.platform
-                save_log = backend_of(platform).save_log
-                self._print_files(paths or save_log(platform, name, self._folder))
+                save_log = backend_of(self._config.platform).save_log
+                self._print_files(paths or save_log(name, self._folder))
             else:
                 assert job.created_at is not None  # in every list and description of jobs
                 self._print_new(name, job.created_at)
@@ -198,7 +197,7 @@ class _LogPrinter:
     def _print_new(self, name: str, created: datetime) -> None:
         """Print all pages of a job's log; for a followed job, start where the last call stopped."""
         if name not in self._followed:
-            self._followed[name] = launcher_of(self._config.platform).logs(name, created)
+            self._followed[name] = backend_of(self._config.platform).launcher().logs(name, created)
         log, key = self._followed[name], _key_of(name)
         while True:
             for at, line in sorted(log.new_lines()):

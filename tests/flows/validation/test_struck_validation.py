@@ -19,11 +19,10 @@ from infra.local.tests.platform_client import TESTS_CLIENT
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.remote_data import remote_source
 from nodesweep.flows.stages.validation import Validation
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.remote.objects import describe_remote_dataset
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.processing.jobs import ValidationJobs
 from tests.flows.validation.test_validation_on_spark import (
     good,
     processing_jobs,
@@ -75,8 +74,8 @@ def validate(config: BenchmarkConfig, sweep: str) -> tuple[ValidationReport, dic
     """That stage and nothing else."""
     source = remote_source(config)
     assert source is not None
-    jobs = ValidationJobs(config.platform, store_of(config.platform))
-    return Validation(config, source, jobs).validate(describe_remote_dataset(source), sweep)
+    backend = backend_of(config.platform)
+    return Validation(config, source, backend).validate(describe_remote_dataset(source), sweep)
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["not sent", "answer lost"])

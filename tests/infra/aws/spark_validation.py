@@ -12,7 +12,7 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
-from nodesweep.launch.registry import validations_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.processing import submit
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
@@ -52,8 +52,8 @@ def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None
     store = BucketStore(config.platform, client=s3)
     assert read_validation_claims(store, sweep) == [name]
     PROCESSING_JOBS[name] = {**request, "ProcessingJobStatus": "InProgress"}
-    assert validation_orphans(validations_of(config.platform), store, 60.0) == [name]
-    assert end_jobs(validations_of(config.platform), [name], Clock()) == [name]
+    assert validation_orphans(backend_of(config.platform).validations(), store, 60.0) == [name]
+    assert end_jobs(backend_of(config.platform).validations(), [name], Clock()) == [name]
 
 
 PROCESSING_JOBS: dict[str, dict[str, Any]] = {}
