@@ -40,7 +40,7 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.scaling.names import pretty_json
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
-from nodesweep.tasks.image.find import BuildContext, find_image, read_context, zip_context
+from nodesweep.tasks.image.find import BuildContext, Images, find_image, read_context, zip_context
 from sagemaker_emulator.engine.container.cli import ContainerCli
 from sagemaker_emulator.server.contract import ServerConfig
 from sagemaker_emulator.server.serving import running
@@ -114,12 +114,12 @@ class Bench:
     def measure(self) -> Measurement:
         """Obtain the image as a run does, and return the measurement."""
         started = time.perf_counter()
-        context = read_context(self._image)
-        found = find_image(self._at, self._image, context)
+        images, context = Images(self._at, self._image), read_context(self._image)
+        found = find_image(images, context)
         if found is not None:
             return Measurement(time.perf_counter() - started, built=False)
-        build = start_image_build(self._at, self._image, context, f"{context.tag}-{time.time_ns()}")
-        image = wait_for_image_build(self._at, self._image, context, build)
+        build = start_image_build(images, context, f"{context.tag}-{time.time_ns()}")
+        image = wait_for_image_build(images, context, build)
         seconds = time.perf_counter() - started
         self.built.append(f"{build.repository}:{context.tag}")
         return self._built(seconds, context, build.id, image.uri)

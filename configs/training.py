@@ -306,6 +306,11 @@ class TrainingConfig(JobFeatures):
         return self.model_copy(update={"instance_type": name, "instance_fallbacks": ()})
 
     @property
+    def longest_seconds(self) -> int:
+        """Seconds after which the platform stops a job; for a spot job, including its waits."""
+        return self.max_runtime_seconds if self.spot is None else self.spot.max_wait_seconds
+
+    @property
     def amount(self) -> tuple[str, str] | None:
         """The field that sets how many steps a job runs, and its value; None: the script does."""
         if self.steps is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from prefect import flow
 
 from nodesweep.flows.report import jobs_of_sweep, report_of_jobs
-from nodesweep.flows.scaling_benchmark import SweepResult, missing_points
+from nodesweep.flows.scaling_benchmark import SweepResult, count_points
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.form import (
     EMPTY,
@@ -19,9 +19,8 @@ from nodesweep.flows.stages.form import (
     config_from_parameters,
     log_to_run,
 )
-from nodesweep.flows.stages.remote_data import with_changes
+from nodesweep.flows.stages.remote_data import remote_source, with_changes
 from nodesweep.scaling import names
-from nodesweep.scaling.instances.progress import asked_keys
 from nodesweep.tasks.calls import read_report_file, release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
@@ -57,15 +56,12 @@ def collect_sweep(
             "%d jobs of %s are still running: %s", len(jobs.running), sweep, ", ".join(jobs.running)
         )
         return None
-    if jobs.config.training.keep_alive_seconds:
-        release_warm_pools(
-            jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes]
-        )
-    if read_report_file(jobs.store, sweep, names.REPORT_JSON) is None:
+    config, backend = jobs.planned.config, jobs.planned.backend
+    if config.training.keep_alive_seconds:
+        release_warm_pools(backend, sweep, [outcome.job_name for outcome in jobs.outcomes])
+    if read_report_file(backend.store, sweep, names.REPORT_JSON) is None:
         # first report: the dataset's change, if any, happened during the sweep, not after it
-        changed = with_changes(jobs.config, jobs.store, sweep, jobs.provenance)
+        changed = with_changes(remote_source(config), backend.store, sweep, jobs.provenance)
         jobs = replace(jobs, provenance=changed)
     report, folder = report_of_jobs(sweep, jobs)
-    asked = asked_keys(jobs.config, jobs.outcomes)
-    missing = missing_points(jobs.config, asked, jobs.outcomes)
-    return SweepResult(sweep, report, folder, len(asked), missing)
+    return SweepResult(sweep, report, folder, *count_points(config, jobs.outcomes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +13,16 @@ from prefect.states import Completed, Failed
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
-from nodesweep.flows.scaling_benchmark import start_sweep
+from nodesweep.flows.scaling_benchmark import BenchmarkRun
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.ending import end_sweep
-from nodesweep.flows.stages.outcomes import collect_outcome
+from nodesweep.flows.stages.outcomes import PlannedSweep, collect_outcome
 from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
-from nodesweep.launch.registry import store_of
 from nodesweep.polling import utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.arms import lacks_memory
-from nodesweep.scaling.job import JobStatus, ResolvedInputs
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
@@ -63,10 +63,11 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     remember_secrets(secrets_of(config))
     plan = preflight(config)
     _check_all_start_at_once(config, plan)
-    store = store_of(config.platform)
+    run = BenchmarkRun.of(config)
+    store = run.backend.store
     prepare_store(store)
-    inputs, _ = start_sweep(config, store, None)
-    sweep = inputs.sweep_id
+    inputs, _ = run.start_sweep(None)
+    planned, sweep = PlannedSweep(run.backend, config, plan, inputs), inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
     owner = SweepOwner(store, sweep)
     owner.leave()  # before any job starts, so that a reaper never sees a job without this mark
@@ -84,7 +85,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
                 refused.append(f"{point.key.text}: {unsized_reason(config)}")
                 continue
             try:
-                job = _submit_as_task(config, plan, inputs, point, steps)
+                job = _submit_as_task(planned, point, steps)
             except JobRefused as error:
                 logger.error("%s", error)
                 refused.append(str(error))
@@ -93,17 +94,17 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
                 break
             accepted.append(job.name)
             if len(accepted) == 1 and sizing is not None:
-                failed, steps = _wait_for_sizing_job(config, sweep, point, accepted[0])
+                failed, steps = _wait_for_sizing_job(planned, point, accepted[0])
             elif len(accepted) == 1 and is_new:
-                failed = _run_smoke_job(config, sweep, point, accepted[0])
+                failed = _run_smoke_job(planned, point, accepted[0])
             if failed is not None:
                 break
     except BaseException as error:
-        end_sweep(config, sweep, accepted, error, owner)
+        end_sweep(run.backend, config.sweep.on_cancel, sweep, accepted, error, owner)
         raise
     if is_sweep_stopped(store, sweep):
         # SageMaker may not list the last accepted job yet
-        stop_sweep_jobs(config.platform, sweep)
+        stop_sweep_jobs(run.backend, sweep)
         raise SweepStopped(
             f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)}"
             " of its jobs had started"
@@ -117,11 +118,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
 
 
 def _submit_as_task(
-    config: BenchmarkConfig,
-    plan: SweepPlan,
-    inputs: ResolvedInputs,
-    point: PlannedPoint,
-    steps: int | None,
+    planned: PlannedSweep, point: PlannedPoint, steps: int | None
 ) -> JobStatus | None:
     """Submit a point's job in a task run of its name, whose last state says what came of it.
 
@@ -137,7 +134,7 @@ def _submit_as_task(
     def submit() -> State[Any]:
         nonlocal job, refused
         try:
-            job = submit_point(config, plan, inputs, point, steps)
+            job = submit_point(planned, point, steps)
         except JobRefused as error:
             refused = error
             return Failed(name="Refused", message=str(error))
@@ -152,26 +149,33 @@ def _submit_as_task(
     return job
 
 
-def _run_smoke_job(
-    config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str
-) -> str | None:
+def _run_smoke_job(planned: PlannedSweep, point: PlannedPoint, name: str) -> str | None:
     """Wait until the first job of new code reaches its first step or ends.
 
     Returns:
         The reason its program failed; None if it did not.
     """
     logger.info("the code is new: the other jobs start once %s has reached its first step", name)
-    seconds, patterns = config.sweep.poll_interval_seconds, config.training.metric_definitions
-    limits, since = job_limits(config), utc_now()
-    for ended in watch_training_jobs(
-        config.platform, sweep, [name], seconds, limits, since, None, patterns
-    ):
+    config = planned.config
+    for ended in _watch(planned, name, config.training.metric_definitions):
         if ended.has_ended:
-            outcome = collect_outcome(config, sweep, point, 1, ended)
+            outcome = collect_outcome(planned, point, 1, ended)
             fits_elsewhere = config.sweep.arm_count > 1 and lacks_memory(outcome)
             if is_programs_fault(outcome) and not fits_elsewhere:
                 return _why_failed(outcome)
     return None
+
+
+def _watch(
+    planned: PlannedSweep, name: str, first_step: Mapping[str, str] | None = None
+) -> list[JobStatus]:
+    """Wait until the job ends or, with metric definitions, reaches its first step."""
+    section = planned.config.sweep
+    seconds, limits = section.poll_interval_seconds, job_limits(planned.config.training, section)
+    sweep, since = planned.inputs.sweep_id, utc_now()
+    return watch_training_jobs(
+        planned.backend, sweep, [name], seconds, limits, since, None, first_step
+    )
 
 
 def _why_failed(outcome: JobOutcome) -> str | None:
@@ -179,7 +183,7 @@ def _why_failed(outcome: JobOutcome) -> str | None:
 
 
 def _wait_for_sizing_job(
-    config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str
+    planned: PlannedSweep, point: PlannedPoint, name: str
 ) -> tuple[str | None, int | None]:
     """Wait until the job that determines the step count has ended.
 
@@ -189,13 +193,12 @@ def _wait_for_sizing_job(
     logger.info(
         "the other jobs train for as many steps as %s and start once it has completed", name
     )
-    seconds, limits = config.sweep.poll_interval_seconds, job_limits(config)
-    [ended] = watch_training_jobs(config.platform, sweep, [name], seconds, limits, utc_now())
+    [ended] = _watch(planned, name)
     if not ended.has_ended:  # the watch gave up on it
         return ended.reason, None
-    outcome = collect_outcome(config, sweep, point, 1, ended)
+    outcome = collect_outcome(planned, point, 1, ended)
     if outcome.completed:
-        return None, sized_steps(config, [outcome])
+        return None, sized_steps(planned.config, [outcome])
     return _why_failed(outcome) or f"it ended with status {outcome.status}", None
 
 

@@ -17,6 +17,7 @@ from nodesweep.flows.stages.form import (
     config_from_parameters,
     log_to_run,
 )
+from nodesweep.launch.registry import backend_of
 from nodesweep.tasks.calls import (
     find_orphans,
     find_validation_orphans,
@@ -55,9 +56,9 @@ def reaper(
             the preset.
     """
     log_to_run()
-    platform = config_from_parameters(locals()).platform
-    orphans = find_orphans(platform, grace_minutes * 60)
-    of_validation = find_validation_orphans(platform, grace_minutes * 60)
+    backend = backend_of(config_from_parameters(locals()).platform)
+    orphans = find_orphans(backend, grace_minutes * 60)
+    of_validation = find_validation_orphans(backend, grace_minutes * 60)
     for name in [*orphans, *of_validation]:
         logger.warning(
             "%s: its sweep has no owner%s",
@@ -67,7 +68,7 @@ def reaper(
     if dry_run:
         return [*orphans, *of_validation]
     try:
-        stopped = stop_training_jobs(platform, orphans)
+        stopped = stop_training_jobs(backend, orphans)
     finally:  # one that cannot be stopped must not keep the others running
-        validating = stop_processing_jobs(platform, of_validation) if of_validation else []
+        validating = stop_processing_jobs(backend, of_validation) if of_validation else []
     return [*stopped, *validating]

@@ -27,8 +27,8 @@ from nodesweep.flows.stages.form import (
     config_from_parameters,
     log_to_run,
 )
-from nodesweep.flows.stages.outcomes import collect_outcome
-from nodesweep.launch.registry import store_of
+from nodesweep.flows.stages.outcomes import PlannedSweep, collect_outcome
+from nodesweep.launch.registry import backend_of, store_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
@@ -37,7 +37,7 @@ from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest
-from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
+from nodesweep.scaling.planning.plan import plan_arms
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.render import render_files, render_markdown
 from nodesweep.scaling.trend.history import HistoryError, parse_history
@@ -61,15 +61,11 @@ logger = logging.getLogger("nodesweep.report")
 
 
 def make_report(
-    config: BenchmarkConfig,
-    store: Store,
-    inputs: ResolvedInputs,
-    plan: SweepPlan,
-    outcomes: Sequence[JobOutcome],
-    provenance: Mapping[str, Any],
+    planned: PlannedSweep, outcomes: Sequence[JobOutcome], provenance: Mapping[str, Any]
 ) -> tuple[ScalingReport, Path]:
     """Build the report and store it in the bucket, on this machine and as a Prefect artifact."""
-    sweep = inputs.sweep_id
+    config, plan, inputs = planned.config, planned.plan, planned.inputs
+    sweep, store = inputs.sweep_id, planned.backend.store
     prices = {}
     asked = [(config.node_type(each), TRAINING) for each in config.possible_types]
     for instance, notices in look_up_prices(config.platform, asked):
@@ -82,7 +78,7 @@ def make_report(
         analyse_sweep, sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
     )
     report, by_arm = analyse()
-    if nights := _nights(config, store, by_arm or {main_arm(config): report}):
+    if nights := _nights(config.report, store, config.name, by_arm or {main_arm(config): report}):
         report, by_arm = analyse(nights)
     log_files = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
     logs = [names.log_link(path.name) for path in log_files]
@@ -114,20 +110,20 @@ def make_report(
 
 
 def _nights(
-    config: BenchmarkConfig, store: Store, reports: Mapping[Arm, ScalingReport]
+    section: ReportConfig, store: Store, name: str, reports: Mapping[Arm, ScalingReport]
 ) -> dict[Arm, dict[int, float]]:
     """Return the spread between the benchmark's earlier sweeps, by arm; {} if no limit needs it.
 
     Only a deadline and a budget apply to future runs, on other days.
     """
-    goals = config.report.recommendation
+    goals = section.recommendation
     if goals.deadline_seconds is None and goals.budget_usd_per_run is None:
         return {}
     try:
-        files = read_history_of(store, config.name)
+        files = read_history_of(store, name)
     except Exception as error:
         # without it, limits are judged by the spread within this sweep
-        logger.warning("the history of %s was not read: %s", config.name, error)
+        logger.warning("the history of %s was not read: %s", name, error)
         return {}
     frames = []
     for uri, body in files.items():
@@ -203,12 +199,9 @@ def report_sweep(
 
 @dataclass(frozen=True)
 class SweepJobs:
-    """The platform's jobs of a sweep, with the config it was started with."""
+    """The platform's jobs of a sweep, with the config that it was started with."""
 
-    config: BenchmarkConfig
-    store: Store
-    inputs: ResolvedInputs
-    plan: SweepPlan
+    planned: PlannedSweep
     provenance: Mapping[str, Any]
     outcomes: Sequence[JobOutcome]
     running: Sequence[str]
@@ -227,9 +220,11 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     record = read_sweep_record(store_of(current.platform), sweep_id)
     config = _recorded_config(record, current, sweep_id)
     plan = plan_arms(config, [config.node_type(name) for name in config.possible_types])
+    backend, inputs = backend_of(config.platform), recorded_inputs(sweep_id, record)
+    planned = PlannedSweep(backend, config, plan, inputs)
     outcomes, running = [], []
-    for name in list_training_jobs(config.platform, sweep_id):
-        job = job_status(config.platform, name)
+    for name in list_training_jobs(backend, sweep_id):
+        job = job_status(backend, name)
         arm, place = arm_of_job(config, name), names.parse_job_name(name)
         if job is None or arm is None or place is None:
             continue
@@ -239,9 +234,8 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
         key = Key(arm, place.nodes, place.repeat)
         point = next((point for point in plan.points if point.key == key), None)
         if point is not None:
-            outcomes.append(collect_outcome(config, sweep_id, point, place.attempt, job))
-    store, inputs = store_of(config.platform), recorded_inputs(sweep_id, record)
-    return SweepJobs(config, store, inputs, plan, record["provenance"], outcomes, running)
+            outcomes.append(collect_outcome(planned, point, place.attempt, job))
+    return SweepJobs(planned, record["provenance"], outcomes, running)
 
 
 def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]:
@@ -254,9 +248,7 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
         raise SweepNotFound(
             f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`"
         )
-    return make_report(
-        jobs.config, jobs.store, jobs.inputs, jobs.plan, jobs.outcomes, jobs.provenance
-    )
+    return make_report(jobs.planned, jobs.outcomes, jobs.provenance)
 
 
 def _recorded_config(

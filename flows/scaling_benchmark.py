@@ -49,24 +49,27 @@ from nodesweep.flows.stages.form import (
 )
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.leases import warn_of_leases_in_memory
+from nodesweep.flows.stages.outcomes import PlannedSweep
 from nodesweep.flows.stages.preflight import preflight
-from nodesweep.flows.stages.prepare import changes_since, prepare_inputs
+from nodesweep.flows.stages.prepare import Preparation
 from nodesweep.flows.stages.regression import alarm_on_regression
-from nodesweep.flows.stages.remote_data import check_same_objects, with_changes
+from nodesweep.flows.stages.remote_data import check_same_objects, remote_source, with_changes
 from nodesweep.flows.stages.sweep import log_plan, run_sweep
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys, keys_done
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
-from nodesweep.scaling.planning.plan import Key, SweepPlan
+from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.secrets import hide_in_config, remember_secrets, secrets_of
 from nodesweep.tasks.calls import prepare_store, read_sweep_record
 from nodesweep.tasks.cancelling import is_cancel
+from nodesweep.tasks.dataset.remote.objects import RemoteSource
+from nodesweep.tasks.image.find import Images
 from nodesweep.tasks.jobs.quota import check_limit
 from nodesweep.tasks.sweeps.board import name_flow_run
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
@@ -78,6 +81,7 @@ from nodesweep.tasks.sweeps.folder import (
 from nodesweep.tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
 from nodesweep.tasks.sweeps.owner import SweepOwner, owned, read_heartbeat
 from nodesweep.tasks.sweeps.records import (
+    Sweeps,
     begins_with_validation,
     find_latest_sweep,
     has_record,
@@ -204,81 +208,8 @@ def run_benchmark(
     resume: bool = False,
     as_started: bool = False,
 ) -> SweepResult:
-    """Run a sweep and write its report within a flow run; a retry continues its own sweep.
-
-    Args:
-        config: The benchmark; see configs/models.py.
-        sweep_id: The sweep to continue with `resume`; otherwise the id of the new sweep (default:
-            derived from the time).
-        resume: Continue a sweep (without an id, the latest of this config) instead of starting one.
-        as_started: With `resume`, use the recorded inputs even if they have changed here since.
-    """
-    remember_secrets(secrets_of(config))
-    store = store_of(config.platform)
-    sweep = _sweep_to_run(config, store, sweep_id, resume)
-    begun_with: _EarlierRun | None = None
-
-    def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
-        plan = preflight(config, is_resume=resume)
-        check_limit(config.sweep.concurrency_limit, max(config.sweep.arm_jobs))
-        warn_of_leases_in_memory(config.sweep.concurrency_limit)
-        prepare_store(store)
-        if resume and not _was_cut_off_in_validation(config, store, sweep):
-            return plan, _continue_sweep(config, store, sweep, as_started)
-        return plan, None
-
-    try:
-        # Read before anything else, because a stop from here on is meant for this run, not for an
-        # earlier one.
-        begun_with = _earlier_run(store, sweep)
-        if resume and sweep is not None and begun_with is not None:
-            _check_config(config, sweep)
-        plan, recorded = in_stage("preflight", begin)
-        inputs, provenance = recorded or start_sweep(config, store, sweep)
-        plan = replace(plan, spent_usd=validation_usd(provenance) or 0.0)
-    except BaseException as error:
-        is_ours = sweep is not None and names.sweep_matches(sweep, config)  # the id may be mistyped
-        if (
-            sweep is not None
-            and is_ours
-            and (resume or begun_with is not None)
-            and is_cancel(error)
-        ):
-            end_sweep(config, sweep, (), error, SweepOwner(store, sweep))
-        raise
-    log_plan(config, plan, inputs.sweep_id)
-    if recorded and begun_with is None:
-        # the platform did not respond before, so the current mark is from an earlier stop
-        begun_with = _EarlierRun(read_stop_mark(store, inputs.sweep_id))
-    earlier_mark = None if begun_with is None else begun_with.stop_mark
-    with owned(store, inputs.sweep_id) as owner:
-        run = in_stage("sweep", lambda: run_sweep(config, plan, inputs, owner, earlier_mark))
-    outcomes = run.outcomes
-    asked = asked_keys(config, outcomes)
-    missing = missing_points(config, asked, outcomes)
-    stopped = bool(missing) and is_sweep_stopped(store, inputs.sweep_id, earlier_mark)
-    if stopped and not outcomes:
-        raise _stopped_error(inputs.sweep_id, missing)
-
-    def make() -> tuple[ScalingReport, Path]:
-        made_of = with_changes(config, store, inputs.sweep_id, provenance)
-        return make_report(config, store, inputs, plan, outcomes, made_of)
-
-    report, folder = in_stage("report", make)
-    if stopped:
-        raise _stopped_error(inputs.sweep_id, missing)
-    return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
-
-
-def _publish_sweep_id(config: BenchmarkConfig, sweep: str, is_recorded: bool) -> None:
-    """Publish the sweep's id, in the command's events and as the run's name in Prefect's UI."""
-    folder = str(Path(config.report.directory) / sweep)
-    if flow_run.flow_name is not None:
-        name_flow_run(f"{flow_run.flow_name.partition('-')[0]}-{sweep}")
-    emit(
-        "sweep-named", f"sweep {sweep}",
-        source="flow", sweep=sweep, folder=folder, is_recorded=is_recorded,
-    )  # fmt: skip
+    """Run a sweep of the config and write its report; see BenchmarkRun.run()."""
+    return BenchmarkRun.of(config).run(sweep_id, resume, as_started)
 
 
 @dataclass(frozen=True)
@@ -288,21 +219,232 @@ class _EarlierRun:
     stop_mark: str | None
 
 
-def _sweep_to_run(
-    config: BenchmarkConfig, store: Store, sweep_id: str | None, resume: bool
-) -> str | None:
-    """Return the id of the sweep to continue; None for a new sweep, or if that is not known yet.
+@dataclass(frozen=True)
+class BenchmarkRun:
+    """A run of one config's benchmark.
 
-    Raises:
-        SweepNotNamed: The latest sweep is finished or was never recorded.
+    Attributes:
+        config: The benchmark.
+        backend: The platform's backend.
+        sweeps: Those of exactly this config.
+        source: The place of its dataset; None if it is not used in place in S3.
+        preparation: Prepares their inputs.
     """
-    if sweep_id is not None:
-        return sweep_id
-    with best_effort("cannot tell yet whether the sweep has begun"), suppress(SweepNotFound):
-        if resume:
-            return latest_sweep(store.quick(), config)
-        return claimed_sweep_id(store.quick(), config, *_this_run())
-    return None
+
+    config: BenchmarkConfig
+    backend: Backend
+    sweeps: Sweeps
+    source: RemoteSource | None
+    preparation: Preparation
+
+    @classmethod
+    def of(cls, config: BenchmarkConfig) -> BenchmarkRun:
+        """Return the config's run, without calling the platform."""
+        backend, source = backend_of(config.platform), remote_source(config)
+        images = Images(config.platform, config.image)
+        preparation = Preparation(config, backend, images, source)
+        return cls(config, backend, Sweeps(backend.store, config), source, preparation)
+
+    def run(self, sweep_id: str | None, resume: bool, as_started: bool) -> SweepResult:
+        """Run a sweep and write its report within a flow run; a retry continues its own sweep.
+
+        Args:
+            sweep_id: The sweep to continue with `resume`; otherwise the id of the new sweep
+                (default: derived from the time).
+            resume: Continue a sweep (without an id, the latest of this config) instead of starting
+                one.
+            as_started: With `resume`, use the recorded inputs even if they have changed here since.
+        """
+        remember_secrets(secrets_of(self.config))
+        sweep = self._sweep_to_run(sweep_id, resume)
+        begun_with: _EarlierRun | None = None
+
+        def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
+            plan = preflight(self.config, is_resume=resume)
+            check_limit(self.config.sweep.concurrency_limit, max(self.config.sweep.arm_jobs))
+            warn_of_leases_in_memory(self.config.sweep.concurrency_limit)
+            prepare_store(self.backend.store)
+            if resume and not self._was_cut_off_in_validation(sweep):
+                return plan, self._continue_sweep(sweep, as_started)
+            return plan, None
+
+        try:
+            # Read before anything else, because a stop from here on is meant for this run, not for
+            # an earlier one.
+            begun_with = _earlier_run(self.backend.store, sweep)
+            if resume and sweep is not None and begun_with is not None:
+                self._check_config(sweep)
+            plan, recorded = in_stage("preflight", begin)
+            inputs, provenance = recorded or self.start_sweep(sweep)
+            plan = replace(plan, spent_usd=validation_usd(provenance) or 0.0)
+        except BaseException as error:
+            if (
+                sweep is not None
+                and self.sweeps.include(sweep)  # the id may be mistyped
+                and (resume or begun_with is not None)
+                and is_cancel(error)
+            ):
+                owner = SweepOwner(self.backend.store, sweep)
+                end_sweep(self.backend, self.config.sweep.on_cancel, sweep, (), error, owner)
+            raise
+        planned = PlannedSweep(self.backend, self.config, plan, inputs)
+        log_plan(planned)
+        if recorded and begun_with is None:
+            # the platform did not respond before, so the current mark is from an earlier stop
+            begun_with = _EarlierRun(read_stop_mark(self.backend.store, inputs.sweep_id))
+        earlier_mark = None if begun_with is None else begun_with.stop_mark
+        with owned(self.backend.store, inputs.sweep_id) as owner:
+            run = in_stage("sweep", lambda: run_sweep(planned, owner, earlier_mark))
+        outcomes = run.outcomes
+        asked, missing = count_points(self.config, outcomes)
+        stopped = bool(missing) and is_sweep_stopped(
+            self.backend.store, inputs.sweep_id, earlier_mark
+        )
+        if stopped and not outcomes:
+            raise _stopped_error(inputs.sweep_id, missing)
+
+        def make() -> tuple[ScalingReport, Path]:
+            made_of = with_changes(self.source, self.backend.store, inputs.sweep_id, provenance)
+            return make_report(planned, outcomes, made_of)
+
+        report, folder = in_stage("report", make)
+        if stopped:
+            raise _stopped_error(inputs.sweep_id, missing)
+        return SweepResult(inputs.sweep_id, report, folder, asked, missing, run.given_up)
+
+    def start_sweep(self, sweep_id: str | None) -> tuple[ResolvedInputs, dict[str, Any]]:
+        """Prepare a new sweep, and record its inputs in the bucket and on this machine."""
+        sweep = sweep_id or claim_sweep_id(self.sweeps, *_this_run())
+        self._publish_sweep_id(sweep, is_recorded=False)
+        if sweep_exists(self.backend.store, sweep):  # begun by an earlier try of this flow run
+            return self._continue_sweep(sweep, as_started=True)  # a retry is the same run
+        self._warn_of_unfinished_sweep(sweep)
+        recorded = hide_in_config(self.config)
+        # parsed as later reports and stops will parse it, without the secrets
+        parse_config(recorded, origin=f"the record of {sweep}")
+        inputs, provenance = self.preparation.prepare_inputs(sweep)
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "config": recorded,
+            "inputs": {name: value for name, value in asdict(inputs).items() if name != "sweep_id"},
+            "provenance": provenance,
+        }
+        write_sweep_record(self.backend.store, sweep, record)
+        emit("sweep-recorded", f"sweep {sweep} is recorded", source="flow", sweep=sweep)
+        save_sweep_record(Path(self.config.report.directory), sweep, record)
+        return inputs, provenance
+
+    def _continue_sweep(
+        self, sweep_id: str | None, as_started: bool
+    ) -> tuple[ResolvedInputs, dict[str, Any]]:
+        """Return the recorded inputs of a sweep: its code, image and data, not the current ones.
+
+        Changes are logged if `as_started`.
+
+        Raises:
+            InputsChanged: Inputs have changed here, and `as_started` is False.
+        """
+        sweep = sweep_id or find_latest_sweep(self.sweeps)
+        self._publish_sweep_id(sweep, is_recorded=True)
+        record = read_sweep_record(self.backend.store, sweep)
+        self._check_config(sweep)
+        if self.source is not None:
+            check_same_objects(self.source, sweep, record["provenance"]["dataset_digest"])
+        inputs = recorded_inputs(sweep, record)
+        changes = self.preparation.changes_since(inputs, record["provenance"])
+        if changes and not as_started:
+            raise InputsChanged(
+                f"--resume {sweep} reuses the sweep's original inputs, but they have changed here"
+                " since:\n"
+                + "\n".join(f"  - {change}" for change in changes)
+                + "\nTo measure the current inputs, start a new sweep: nodesweep run CONFIG. To"
+                " resume with the original inputs: nodesweep run CONFIG --resume"
+                f" {sweep} --as-started"
+            )
+        for change in changes:
+            logger.warning("%s resumes with its original inputs; %s", sweep, change)
+        logger.info("resuming %s with its recorded code, image and dataset", sweep)
+        for name in _RECORDED:
+            emit("stage-skipped", f"{name} as recorded", source=name, stage=name)
+        save_sweep_record_if_missing(Path(self.config.report.directory), sweep, record)
+        return inputs, record["provenance"]
+
+    def _sweep_to_run(self, sweep_id: str | None, resume: bool) -> str | None:
+        """Return the id of the sweep to continue; None for a new one, or if that is not known yet.
+
+        Raises:
+            SweepNotNamed: The latest sweep is finished or was never recorded.
+        """
+        if sweep_id is not None:
+            return sweep_id
+        with best_effort("cannot tell yet whether the sweep has begun"), suppress(SweepNotFound):
+            if resume:
+                return latest_sweep(self.sweeps.quick())
+            return claimed_sweep_id(self.sweeps.quick(), *_this_run())
+        return None
+
+    def _publish_sweep_id(self, sweep: str, is_recorded: bool) -> None:
+        """Publish the sweep's id, in the command's events and as the run's name in Prefect's UI."""
+        folder = str(Path(self.config.report.directory) / sweep)
+        if flow_run.flow_name is not None:
+            name_flow_run(f"{flow_run.flow_name.partition('-')[0]}-{sweep}")
+        emit(
+            "sweep-named", f"sweep {sweep}",
+            source="flow", sweep=sweep, folder=folder, is_recorded=is_recorded,
+        )  # fmt: skip
+
+    def _check_config(self, sweep: str) -> None:
+        """Refuse to resume a sweep with a config other than its own.
+
+        Raises:
+            PreflightRefused: The configs differ.
+        """
+        if self.sweeps.include(sweep):
+            return
+        before = self.config.sweep.rules.as_before(self.config)
+        how = f"; {before[1]}" if before and names.sweep_matches(sweep, before[0]) else ""
+        raise PreflightRefused(
+            f"--resume {sweep}: it was started with a different config;"
+            f" restore that config or start a new sweep{how}"
+        )
+
+    def _was_cut_off_in_validation(self, sweep: str | None) -> bool:
+        """Return True if the sweep was cut off while a Processing job validated its dataset.
+
+        Such a sweep has no record yet, and starts over with that job.
+
+        Raises:
+            PreflightRefused: The sweep was started with a different config.
+            ConfigError: A directory is missing.
+        """
+        if sweep is None or not begins_with_validation(self.backend.store, sweep):
+            return False
+        self._check_config(sweep)
+        check_directories(self.config)
+        logger.info(
+            "%s was interrupted during dataset validation; continuing with validation", sweep
+        )
+        return True
+
+    def _warn_of_unfinished_sweep(self, sweep: str) -> None:
+        """Warn about an unfinished sweep of this config, since a new one is started instead."""
+        with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
+            quick = self.sweeps.quick()
+            earlier = unfinished_sweep(quick, excluding=sweep)
+            if earlier is None:
+                return
+            heartbeat = read_heartbeat(quick.store, earlier)
+            seen = (
+                f" and was still running {heartbeat.age_seconds:.0f} s ago, so both may run at the"
+                " same time"
+                if heartbeat is not None and heartbeat.is_alive
+                else ""
+            )
+            logger.warning(
+                "starting a new sweep although %s, a sweep of the same config, is unfinished%s;"
+                " to continue that one instead, use `nodesweep run CONFIG --resume %s`",
+                earlier, seen, earlier,
+            )  # fmt: skip
 
 
 def _this_run() -> tuple[datetime, str]:
@@ -318,45 +460,10 @@ def _earlier_run(store: Store, sweep: str | None) -> _EarlierRun | None:
     return None
 
 
-def _check_config(config: BenchmarkConfig, sweep: str) -> None:
-    """Refuse to resume a sweep with a config other than its own.
-
-    Raises:
-        PreflightRefused: The configs differ.
-    """
-    if names.sweep_matches(sweep, config):
-        return
-    before = config.sweep.rules.as_before(config)
-    how = f"; {before[1]}" if before and names.sweep_matches(sweep, before[0]) else ""
-    raise PreflightRefused(
-        f"--resume {sweep}: it was started with a different config;"
-        f" restore that config or start a new sweep{how}"
-    )
-
-
-def _was_cut_off_in_validation(config: BenchmarkConfig, store: Store, sweep: str | None) -> bool:
-    """Return True if the sweep was cut off while a Processing job validated its dataset.
-
-    Such a sweep has no record yet, and starts over with that job.
-
-    Raises:
-        PreflightRefused: The sweep was started with a different config.
-        ConfigError: A directory is missing.
-    """
-    if sweep is None or not begins_with_validation(store, sweep):
-        return False
-    _check_config(config, sweep)
-    check_directories(config)
-    logger.info("%s was interrupted during dataset validation; continuing with validation", sweep)
-    return True
-
-
-def missing_points(
-    config: BenchmarkConfig, asked: Sequence[Key], outcomes: Sequence[JobOutcome]
-) -> int:
-    """Return the number of points in `asked` that have no completed run."""
-    done = keys_done(config, outcomes)
-    return sum(key not in done for key in asked)
+def count_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> tuple[int, int]:
+    """Return the number of planned points, and of those that have no completed run."""
+    asked, done = asked_keys(config, outcomes), keys_done(config, outcomes)
+    return len(asked), sum(key not in done for key in asked)
 
 
 def check_points(
@@ -401,83 +508,3 @@ def _stopped_error(sweep: str, missing: int) -> SweepStopped:
         f"sweep {sweep} was stopped (`nodesweep stop`) with {missing} of its points missing; "
         f"resume with `nodesweep run CONFIG --resume {sweep}`"
     )
-
-
-def start_sweep(
-    config: BenchmarkConfig, store: Store, sweep_id: str | None
-) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Prepare a new sweep, and record its inputs in the bucket and on this machine."""
-    sweep = sweep_id or claim_sweep_id(store, config, *_this_run())
-    _publish_sweep_id(config, sweep, is_recorded=False)
-    if sweep_exists(store, sweep):  # begun by an earlier try of this flow run
-        return _continue_sweep(config, store, sweep, as_started=True)  # a retry is the same run
-    _warn_of_unfinished_sweep(config, store, sweep)
-    recorded = hide_in_config(config)
-    # parsed as later reports and stops will parse it, without the secrets
-    parse_config(recorded, origin=f"the record of {sweep}")
-    inputs, provenance = prepare_inputs(config, store, sweep)
-    record = {
-        "schema_version": SCHEMA_VERSION,
-        "config": recorded,
-        "inputs": {name: value for name, value in asdict(inputs).items() if name != "sweep_id"},
-        "provenance": provenance,
-    }
-    write_sweep_record(store, sweep, record)
-    emit("sweep-recorded", f"sweep {sweep} is recorded", source="flow", sweep=sweep)
-    save_sweep_record(Path(config.report.directory), sweep, record)
-    return inputs, provenance
-
-
-def _warn_of_unfinished_sweep(config: BenchmarkConfig, store: Store, sweep: str) -> None:
-    """Warn about an unfinished sweep of this config, since a new one is started instead."""
-    with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
-        quick = store.quick()
-        earlier = unfinished_sweep(quick, config, excluding=sweep)
-        if earlier is None:
-            return
-        heartbeat = read_heartbeat(quick, earlier)
-        seen = (
-            f" and was still running {heartbeat.age_seconds:.0f} s ago, so both may run at the same"
-            " time"
-            if heartbeat is not None and heartbeat.is_alive
-            else ""
-        )
-        logger.warning(
-            "starting a new sweep although %s, a sweep of the same config, is unfinished%s; to"
-            " continue that one instead, use `nodesweep run CONFIG --resume %s`",
-            earlier, seen, earlier,
-        )  # fmt: skip
-
-
-def _continue_sweep(
-    config: BenchmarkConfig, store: Store, sweep_id: str | None, as_started: bool
-) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Return the recorded inputs of a sweep: its code, image and data, not the current ones.
-
-    Changes are logged if `as_started`.
-
-    Raises:
-        InputsChanged: Inputs have changed here, and `as_started` is False.
-    """
-    sweep = sweep_id or find_latest_sweep(store, config)
-    _publish_sweep_id(config, sweep, is_recorded=True)
-    record = read_sweep_record(store, sweep)
-    _check_config(config, sweep)
-    check_same_objects(config, sweep, record["provenance"]["dataset_digest"])
-    inputs = recorded_inputs(sweep, record)
-    changes = changes_since(config, inputs, record["provenance"])
-    if changes and not as_started:
-        raise InputsChanged(
-            f"--resume {sweep} reuses the sweep's original inputs, but they have changed here"
-            " since:\n"
-            + "\n".join(f"  - {change}" for change in changes)
-            + "\nTo measure the current inputs, start a new sweep: nodesweep run CONFIG. To resume"
-            f" with the original inputs: nodesweep run CONFIG --resume {sweep} --as-started"
-        )
-    for change in changes:
-        logger.warning("%s resumes with its original inputs; %s", sweep, change)
-    logger.info("resuming %s with its recorded code, image and dataset", sweep)
-    for name in _RECORDED:
-        emit("stage-skipped", f"{name} as recorded", source=name, stage=name)
-    save_sweep_record_if_missing(Path(config.report.directory), sweep, record)
-    return inputs, record["provenance"]

@@ -36,7 +36,7 @@ from nodesweep.tasks.sweeps.folder import (
 )
 from nodesweep.tasks.sweeps.ids import claim_sweep_id
 from nodesweep.tasks.sweeps.orphans import orphans
-from nodesweep.tasks.sweeps.records import unfinished_sweep
+from nodesweep.tasks.sweeps.records import Sweeps, unfinished_sweep
 from tests.nodesweep.cli.test_main import nodesweep
 from tests.tasks.sweeps.test_orphans import GRACE_SECONDS, NOW, FakePlatform, job_of
 
@@ -212,12 +212,12 @@ def test_what_counts_by_its_name_alone_may_be_damaged(damage: str, world: World)
 
     first = names.sweep_id(world.config, NOW)
     world.put(names.run_claim_key(platform.prefix, first), body)
-    mine = claim_sweep_id(world.store, world.config, NOW, "mine")
+    mine = claim_sweep_id(Sweeps(world.store, world.config), NOW, "mine")
     assert mine != first
 
     world.put(names.sweep_config_key(platform.prefix, first), body)
     world.put(names.report_key(platform.prefix, first, names.REPORT_JSON), body)
-    assert unfinished_sweep(world.store, world.config, excluding=mine) == first
+    assert unfinished_sweep(Sweeps(world.store, world.config), excluding=mine) == first
 
 
 @pytest.mark.parametrize(

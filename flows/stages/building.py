@@ -9,30 +9,27 @@ from datetime import UTC, datetime
 
 from prefect.futures import PrefectFuture
 
-from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.events import event_extra
 from nodesweep.polling import STOP
 from nodesweep.tasks.calls import start_image_build, wait_for_image_build
-from nodesweep.tasks.image.find import BuildContext, Image
+from nodesweep.tasks.image.find import BuildContext, Image, Images
 
 logger = logging.getLogger("nodesweep.prepare")
 _STOP_BUILD_SECONDS = 30
 
 
-def start_build(
-    platform: PlatformConfig, image: ImageConfig, context: BuildContext
-) -> PrefectFuture[Image]:
+def start_build(images: Images, context: BuildContext) -> PrefectFuture[Image]:
     """Start a build of the context, or adopt a running one; the future's result is the image."""
     token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
-    started = start_image_build(platform, image, context, token)
+    started = start_image_build(images, context, token)
     logger.info(
         "image %s:%s is not in ECR; building it (%s)",
-        image.repository,
+        images.section.repository,
         context.tag,
         started.id,
         extra=event_extra("build-begun", stage="image", build=started.id),
     )
-    return wait_for_image_build.submit(platform, image, context, started)
+    return wait_for_image_build.submit(images, context, started)
 
 
 @contextmanager

@@ -10,16 +10,15 @@ from botocore.exceptions import BotoCoreError
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
-from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import best_effort, is_bucket_gone
 from nodesweep.flows.stages.form import config_from_parameters
-from nodesweep.launch.registry import store_of
-from nodesweep.scaling import names
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.sweeps.ids import claimed_sweep_id
 from nodesweep.tasks.sweeps.job_runs import STOPPED, UNWATCHED, end_job_runs
 from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.sweeps.records import Sweeps
 from nodesweep.tasks.sweeps.stop import still_running
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 
@@ -27,7 +26,8 @@ logger = logging.getLogger("nodesweep.sweep")
 
 
 def end_sweep(
-    config: BenchmarkConfig,
+    backend: Backend,
+    on_cancel: str,
     sweep: str,
     job_names: Sequence[str],
     error: BaseException,
@@ -38,28 +38,29 @@ def end_sweep(
     Returns True if they were stopped.
 
     Args:
-        config: The benchmark.
+        backend: The platform's backend.
+        on_cancel: The config's sweep.on_cancel.
         sweep: Id of the sweep.
         job_names: Jobs that this run started; they are stopped first.
         error: The exception that ended the run.
         owner: The sweep's heartbeat.
     """
     if not is_cancel(error):
-        _log_jobs_left_running(config, sweep, job_names, error)
-    elif config.sweep.on_cancel == "leave":
+        _log_jobs_left_running(backend, sweep, job_names, error)
+    elif on_cancel == "leave":
         logger.warning("leaving the running jobs of %s, as set by sweep.on_cancel", sweep)
         with best_effort(f"{sweep} can't be marked as left running; a reaper may stop its jobs"):
             owner.leave()
     else:
         logger.warning("stopping the running jobs of %s", sweep)
-        for name in stop_sweep_jobs_now(config.platform, sweep, job_names):
+        for name in stop_sweep_jobs_now(backend, sweep, job_names):
             logger.info("%s: stop requested", name)
         return True
     return False
 
 
 def _log_jobs_left_running(
-    config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException
+    backend: Backend, sweep: str, job_names: Sequence[str], error: BaseException
 ) -> None:
     """Log the number of jobs that keep running, as reported by the platform if possible.
 
@@ -67,7 +68,7 @@ def _log_jobs_left_running(
     after a signal or if it is unreachable.
     """
     may_ask = job_names and isinstance(error, Exception) and not isinstance(error, BotoCoreError)
-    known = still_running(config.platform, sweep, job_names) if may_ask else None
+    known = still_running(backend, sweep, job_names) if may_ask else None
     count = len(job_names if known is None else known)
     if count == 0:
         return
@@ -112,11 +113,12 @@ def _stop_jobs_of_run(flow_run: FlowRun) -> bool:
     config = config_from_parameters(flow_run.parameters)
     if config.sweep.on_cancel != "stop" or flow_run.expected_start_time is None:
         return False
-    store, started = store_of(config.platform), flow_run.expected_start_time
+    backend, started = backend_of(config.platform), flow_run.expected_start_time
+    sweeps = Sweeps(backend.store, config)
     sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(
-        store, config, started, str(flow_run.id)
+        sweeps, started, str(flow_run.id)
     )
-    if sweep is None or not names.sweep_matches(sweep, config):
+    if sweep is None or not sweeps.include(sweep):
         return False  # the form's id may belong to a different config
-    stop_sweep_jobs_now(config.platform, sweep)
+    stop_sweep_jobs_now(backend, sweep)
     return True

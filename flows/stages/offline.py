@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused
-from nodesweep.launch.registry import backend_of, renderer_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.specs import build_spec
@@ -52,16 +52,15 @@ def check_requests(checked: CheckedSweep) -> CheckedSweep:
     facts, config = checked.facts, checked.facts.config
     backend = backend_of(config.platform)
     has_code = config.training.source_dir is not None
-    code = backend.code_uri(config.platform, "code/0/code.tar.gz") if has_code else None
+    code = backend.code_uri("code/0/code.tar.gz") if has_code else None
     sweep = names.sweep_id(config, datetime.now(UTC))
     inputs = ResolvedInputs(
         sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",)
     )
     found: dict[str, None] = {}
-    render = renderer_of(config.platform)
     for point in facts.plan.points:
         try:
-            request = render(build_spec(config, point, inputs, render))
+            request = backend.render(build_spec(config, point, inputs, backend.render))
             found |= dict.fromkeys(backend.shape_problems(request))
         except ValueError as error:  # a limit that applies to the request as a whole
             found[str(error)] = None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, TrainingConfig
 from nodesweep.events import event_extra
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.saved_logs import log_tail
 from nodesweep.scaling import names
-from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.job import JobStatus, ResolvedInputs
 from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_contended
 from nodesweep.scaling.outcome.logged import (
     missing_metrics,
@@ -21,19 +21,25 @@ from nodesweep.scaling.outcome.logged import (
     uses_definitions,
 )
 from nodesweep.scaling.outcome.outcome import JobOutcome, kept_node_facts, read_outcome
-from nodesweep.scaling.planning.plan import PlannedPoint
+from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.report.failures import LINES_SHOWN
 from nodesweep.tasks.jobs.training_jobs import job_status
 
 logger = logging.getLogger("nodesweep.sweep")
 
 
+@dataclass(frozen=True)
+class PlannedSweep:
+    """A sweep whose plan and inputs are known, with the backend that runs it."""
+
+    backend: Backend
+    config: BenchmarkConfig
+    plan: SweepPlan
+    inputs: ResolvedInputs
+
+
 def collect_outcome(
-    config: BenchmarkConfig,
-    sweep_id: str,
-    point: PlannedPoint,
-    attempt: int,
-    job: JobStatus,
+    planned: PlannedSweep, point: PlannedPoint, attempt: int, job: JobStatus
 ) -> JobOutcome:
     """Return the outcome of an ended job.
 
@@ -41,10 +47,10 @@ def collect_outcome(
     if the platform has no value for a metric definition. The log is kept next to the report; the
     outcome of a failed job includes its last lines.
     """
-    name, completed, backend = job.name, job.completed, backend_of(config.platform)
-    metrics = backend.read_metrics(config.platform, sweep_id, name) if completed else None
-    logs = Path(config.report.directory) / sweep_id / names.LOGS
-    log = backend.read_log(config.platform, job, logs)
+    config, backend, sweep = planned.config, planned.backend, planned.inputs.sweep_id
+    name, completed = job.name, job.completed
+    metrics = backend.read_metrics(sweep, name) if completed else None
+    log = backend.read_log(job, Path(config.report.directory) / sweep / names.LOGS)
     tail = [] if completed else log_tail(log)
     is_asked = completed and (
         needs_log(metrics, config.ends_early(point.repeat))
@@ -52,9 +58,9 @@ def collect_outcome(
         or uses_definitions(job, metrics)
     )
     logged = read_logged(job, log if is_asked else ())
-    platform = config.of_arm(point.arm.name).platform  # it describes the nodes
-    utilisation = backend.read_utilisation(platform, job)
-    point_facts = point_fields(config, point, attempt)
+    arm = config.of_arm(point.arm.name)
+    utilisation = backend_of(arm.platform).read_utilisation(job)  # the arm's describes the nodes
+    point_facts = point_fields(arm.training, point, attempt)
     outcome = read_outcome(job, metrics, tail, logged, utilisation=utilisation, **point_facts)
     return with_queue_deadline_reason(outcome, config.sweep.queue_deadline_seconds)
 
@@ -76,9 +82,8 @@ def with_queue_deadline_reason(outcome: JobOutcome, queue_deadline_seconds: floa
     return replace(outcome, reason=reason)
 
 
-def point_fields(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
+def point_fields(training: TrainingConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
     """Return an outcome's fields about its point, named as in JobOutcome."""
-    training = config.of_arm(point.arm.name).training
     batch, rate = training.batch, training.learning_rate
     return {
         "nodes": point.nodes,
@@ -93,25 +98,25 @@ def point_fields(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> 
     }
 
 
-def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
+def with_warm_pool(backend: Backend, outcome: JobOutcome) -> JobOutcome:
     """Return the outcome with the warm pool's state, known after the next job or the release."""
-    job = job_status(config.platform, outcome.job_name)
+    job = job_status(backend, outcome.job_name)
     return outcome if job is None else replace(outcome, **kept_node_facts(job))
 
 
 def refused_outcome(
-    config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, reason: str
+    planned: PlannedSweep, job_name: str, point: PlannedPoint, attempt: int, reason: str
 ) -> JobOutcome:
     """Return the outcome of an attempt refused by the backend, the budget or sweep.max_retries."""
-    training = config.of_arm(point.arm.name).training
+    training = planned.config.of_arm(point.arm.name).training
     return JobOutcome(
         job_name=job_name,
         status="Failed",
-        platform_kind=backend_of(config.platform).kind(config.platform),
+        platform_kind=planned.backend.kind,
         # it would have run on the type that the first job got, if any
         instance_type=None if training.instance_fallbacks else training.instance_type,
         reason=reason,
-        **point_fields(config, point, attempt),
+        **point_fields(training, point, attempt),
     )
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from prefect.futures import PrefectFuture
 
-from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig
 from nodesweep.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
-from nodesweep.flows.stages.validation import log_engine, validate_tables_in_s3
+from nodesweep.flows.stages.validation import Validation, log_engine
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.job import ResolvedInputs
@@ -40,11 +40,11 @@ from nodesweep.tasks.calls import (
 )
 from nodesweep.tasks.dataset.files import channel_folders, check_keys, scan_directory
 from nodesweep.tasks.dataset.naming import notices_of
-from nodesweep.tasks.dataset.remote.objects import RemoteDataset
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteSource
 from nodesweep.tasks.dataset.validation import check_age
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 from nodesweep.tasks.image.bases import with_container
-from nodesweep.tasks.image.find import BuildContext, Image, build_arguments, read_context
+from nodesweep.tasks.image.find import BuildContext, Image, Images, build_arguments, read_context
 from nodesweep.tasks.image.packages import (
     REQUIREMENTS_FILE,
     build_failure_remedy,
@@ -58,6 +58,9 @@ _OF_DATASET, _OF_IMAGE = (
     event_extra("message", stage="dataset"),
     event_extra("message", stage="image"),
 )
+
+
+_VERSIONED = ("nodesweep", "boto3", "prefect", "great-expectations")
 
 
 @dataclass(frozen=True)
@@ -77,208 +80,293 @@ class _UploadedDataset:
     validation: Mapping[str, Any] | None = None
 
 
-def prepare_inputs(
-    config: BenchmarkConfig, store: Store, sweep: str
-) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Validate the dataset, then upload it while the image builds.
+@dataclass(frozen=True)
+class Preparation:
+    """Prepares the inputs of a config's sweeps, or compares them with those of an earlier one.
 
-    Nothing is spent on a dataset that violates an expectation.
+    Attributes:
+        config: The benchmark.
+        backend: The platform's backend.
+        images: Its images.
+        source: The place of its dataset; None if it is not used in place in S3.
     """
-    of_flow = copy_context()
-    # the image stage runs alongside the dataset stage
-    return in_stage("image", lambda: _prepare(config, store, sweep, of_flow))
 
+    config: BenchmarkConfig
+    backend: Backend
+    images: Images
+    source: RemoteSource | None
 
-def _prepare(
-    config: BenchmarkConfig, store: Store, sweep: str, of_flow: Context
-) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Run the image stage, which begins first and ends last.
+    def prepare_inputs(self, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
+        """Validate the dataset, then upload it while the image builds.
 
-    The dataset stage runs in the context `of_flow`, so that Prefect's graph shows it next to this
-    stage instead of inside it.
-    """
-    packages = _packages(config)
-    layer = packages if packages is not None and packages.at_start is None else None
-    existing = _existing_image(config)
-    context = None if existing else _read_context(config)
-    found = context and find_image.submit(config.platform, config.image, context)
-    of_image = copy_context()
-    with ExitStack() as stack:
+        Nothing is spent on a dataset that violates an expectation.
+        """
+        of_flow = copy_context()
+        # the image stage runs alongside the dataset stage
+        return in_stage("image", lambda: self._prepare(sweep, of_flow))
 
-        def bring_dataset() -> tuple[
-            _UploadedDataset, str | None, Image | PrefectFuture[Image] | None
-        ]:
-            send = _validated_dataset(config, store, sweep)
-            image: Image | PrefectFuture[Image] | None = found.result() if found else None
-            if context and image is None:
-                image = building = of_image.run(start_build, config.platform, config.image, context)
-                stack.enter_context(stopping_build_on_error(building))
-            dataset = send()
-            code = upload_source(config, layer is None) if config.training.source_dir else None
-            return dataset, code, image
+    def _prepare(self, sweep: str, of_flow: Context) -> tuple[ResolvedInputs, dict[str, Any]]:
+        """Run the image stage, which begins first and ends last.
 
-        dataset, source_uri, made = of_flow.run(in_stage, "dataset", bring_dataset)
-        image = made.result() if isinstance(made, PrefectFuture) else made
-        image = image or Image(str(existing), None, built=False)
-    made_of: dict[str, Any] = {}
-    if dataset.validation is not None:
-        made_of["dataset_validation"] = dataset.validation
-    if layer is not None:
-        made_of["image_base_uri"] = pin_container(config.platform, image.uri)
-        image = _with_packages(config, made_of["image_base_uri"], layer)
-    elif packages is not None:
-        made_of["requirements_at_start"] = str(packages.at_start)
-    if dataset.used_there is not None:
-        check_unchanged(config, dataset.used_there)
-    origin = "newly built" if image.built else "existing"
-    logger.info("image %s (%s)", image.uri, origin, extra=_OF_IMAGE)
-    inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
-    return inputs, {**_provenance(config, inputs, dataset.digest), **made_of}
+        The dataset stage runs in the context `of_flow`, so that Prefect's graph shows it next to
+        this stage instead of inside it.
+        """
+        packages = self._packages()
+        layer = packages if packages is not None and packages.at_start is None else None
+        existing = self._existing_image()
+        context = None if existing else self._read_context()
+        found = context and find_image.submit(self.images, context)
+        of_image = copy_context()
+        with ExitStack() as stack:
 
+            def bring_dataset() -> tuple[
+                _UploadedDataset, str | None, Image | PrefectFuture[Image] | None
+            ]:
+                send = self._validated_dataset(sweep)
+                image: Image | PrefectFuture[Image] | None = found.result() if found else None
+                if context and image is None:
+                    image = building = of_image.run(start_build, self.images, context)
+                    stack.enter_context(stopping_build_on_error(building))
+                dataset = send()
+                code = (
+                    upload_source(self.backend, self.config, layer is None)
+                    if self.config.training.source_dir
+                    else None
+                )
+                return dataset, code, image
 
-def changes_since(
-    config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
-) -> list[str]:
-    """Return a message per change to the code, local data or image since the sweep was started.
+            dataset, source_uri, made = of_flow.run(in_stage, "dataset", bring_dataset)
+            image = made.result() if isinstance(made, PrefectFuture) else made
+            image = image or Image(str(existing), None, built=False)
+        made_of: dict[str, Any] = {}
+        if dataset.validation is not None:
+            made_of["dataset_validation"] = dataset.validation
+        if layer is not None:
+            made_of["image_base_uri"] = pin_container(self.images, image.uri)
+            image = self._with_packages(made_of["image_base_uri"], layer)
+        elif packages is not None:
+            made_of["requirements_at_start"] = str(packages.at_start)
+        if self.source is not None and dataset.used_there is not None:
+            check_unchanged(self.source, dataset.used_there)
+        origin = "newly built" if image.built else "existing"
+        logger.info("image %s (%s)", image.uri, origin, extra=_OF_IMAGE)
+        inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
+        return inputs, {
+            "image_uri": inputs.image_uri,
+            "dataset_uri": inputs.dataset_uri,
+            "dataset_digest": dataset.digest,
+            "source_uri": inputs.source_uri,
+            "region": self.config.platform.region,
+            "config_digest": names.config_digest(self.config),
+            "order": self.config.sweep.order,
+            "order_seed": self.config.sweep.order_seed,
+            "versions": {name: version(name) for name in _VERSIONED},
+            **made_of,
+        }
 
-    The sweep's jobs keep using the recorded inputs: code, data and images are stored in the bucket
-    and in ECR under their digests.
-    """
-    return [
-        text
-        for text in (
-            _code_change(config, inputs, provenance),
-            _data_change(config, provenance),
-            _image_change(config, inputs, provenance),
-        )
-        if text
-    ]
+    def changes_since(self, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> list[str]:
+        """Return a message per change to the code, local data or image since the sweep was started.
 
-
-def _code_change(
-    config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
-) -> str | None:
-    training = config.training
-    if training.source_dir is None or inputs.source_uri is None:
-        return None
-    try:
-        is_same = inputs.source_uri == code_uri(
-            config, with_requirements="image_base_uri" not in provenance
-        )
-    except PreflightRefused as error:
-        return error.problems[0]
-    return (
-        None if is_same else f"training.source_dir: the code in {training.source_dir} has changed"
-    )
-
-
-def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str | None:
-    """Return the change to a local dataset, if any; check_same_objects() checks those in S3."""
-    section = config.dataset
-    if section is None or section.is_remote:
-        return None
-    try:
-        digest = scan_directory(section).digest
-    except DatasetMissing as error:
-        return str(error)
-    return (
-        None
-        if digest == provenance["dataset_digest"]
-        else f"dataset.source: the files in {section.source} have changed"
-    )
-
-
-def _image_change(
-    config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
-) -> str | None:
-    """Return the change to the image without its package layer, or else to the layer, if any."""
-    began_with = provenance.get("image_base_uri") or inputs.image_uri
-    existing = _existing_image(config)
-    if existing is not None:
-        if "image_base_uri" in provenance:
-            existing = pin_container(config.platform, existing)
-        if existing != began_with:
-            return f"image: {existing} is not the sweep's container, {began_with}"
-    else:
-        context = _read_context(config)
-        found = find_image(config.platform, config.image, context)
-        if found is None or found.uri != began_with:
-            return (
-                f"image.context: {config.image.build_context} now builds {context.tag}, not the"
-                f" sweep's image {began_with}"
+        The sweep's jobs keep using the recorded inputs: code, data and images are stored in the
+        bucket and in ECR under their digests.
+        """
+        return [
+            text
+            for text in (
+                self._code_change(inputs, provenance),
+                self._data_change(provenance),
+                self._image_change(inputs, provenance),
             )
-    return _packages_change(config, inputs, began_with) if "image_base_uri" in provenance else None
+            if text
+        ]
 
-
-def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: str) -> str | None:
-    packages = read_requirements(config)
-    if packages is not None and packages.at_start is None:
-        with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
-            found = find_image(
-                config.platform,
-                config.image,
-                _read_layer(config, base_uri, packages, Path(scratch)),
-            )
-        if found is not None and found.uri == inputs.image_uri:
+    def _code_change(self, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
+        training = self.config.training
+        if training.source_dir is None or inputs.source_uri is None:
             return None
-    return (
-        f"training.source_dir: {REQUIREMENTS_FILE} in {config.training.source_dir} has changed, or"
-        f" ECR no longer has the sweep's image {inputs.image_uri}"
-    )
-
-
-def _validated_dataset(
-    config: BenchmarkConfig, store: Store, sweep: str
-) -> Callable[[], _UploadedDataset]:
-    """Check the dataset and return a function that uploads it, unless it is already in S3."""
-    section = config.dataset
-    if section is None:
-        return lambda: _UploadedDataset(None, None, ())
-    if section.is_remote:
-        return _remote_dataset(config, section, store, sweep)
-    dataset = scan_directory(section)
-    check_keys(dataset, section, config.platform)
-    folders = channel_folders(section, [file.name for file in dataset.files])
-    logger.info(
-        "dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes,
-        extra=_OF_DATASET,
-    )  # fmt: skip
-    if section.is_table:
-        validation = log_engine(section, dataset.size_bytes)
-        report = validate_files(section, [file.path for file in dataset.files])
-        _store_validation_report(store, config.report.directory, sweep, report)
-    else:
-        validation = None
-        check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
-
-    def send() -> _UploadedDataset:
-        result = upload_dataset(config.platform, section, dataset)
-        logger.info(
-            "dataset in %s: %d bytes sent", result.uri, result.sent_bytes, extra=_OF_DATASET
+        try:
+            is_same = inputs.source_uri == code_uri(
+                self.backend, self.config, with_requirements="image_base_uri" not in provenance
+            )
+        except PreflightRefused as error:
+            return error.problems[0]
+        return (
+            None
+            if is_same
+            else f"training.source_dir: the code in {training.source_dir} has changed"
         )
-        return _UploadedDataset(result.uri, result.digest, folders, validation=validation)
 
-    return send
+    def _data_change(self, provenance: Mapping[str, Any]) -> str | None:
+        """Return the change to a local dataset, if any; check_same_objects() checks those in S3."""
+        section = self.config.dataset
+        if section is None or section.is_remote:
+            return None
+        try:
+            digest = scan_directory(section).digest
+        except DatasetMissing as error:
+            return str(error)
+        return (
+            None
+            if digest == provenance["dataset_digest"]
+            else f"dataset.source: the files in {section.source} have changed"
+        )
 
+    def _image_change(self, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
+        """Return the change to the image without its package layer, or else to the layer."""
+        began_with = provenance.get("image_base_uri") or inputs.image_uri
+        existing = self._existing_image()
+        if existing is not None:
+            if "image_base_uri" in provenance:
+                existing = pin_container(self.images, existing)
+            if existing != began_with:
+                return f"image: {existing} is not the sweep's container, {began_with}"
+        else:
+            context = self._read_context()
+            found = find_image(self.images, context)
+            if found is None or found.uri != began_with:
+                return (
+                    f"image.context: {self.config.image.build_context} now builds {context.tag},"
+                    f" not the sweep's image {began_with}"
+                )
+        return self._packages_change(inputs, began_with) if "image_base_uri" in provenance else None
 
-def _remote_dataset(
-    config: BenchmarkConfig, section: DatasetConfig, store: Store, sweep: str
-) -> Callable[[], _UploadedDataset]:
-    found = describe_remote_dataset(config.platform, section)
-    folders = channel_folders(section, map(found.name_of, found.objects))
-    logger.info(
-        "dataset %s: %d objects, %d bytes, used in place", section.source,
-        len(found.objects), found.size_bytes, extra=_OF_DATASET,
-    )  # fmt: skip
-    for notice in notices_of(section, found.names):
-        logger.info("notice: %s", notice, extra=_OF_DATASET)
-    validation = None
-    if section.is_table:
-        report, validation = validate_tables_in_s3(config, section, found, store, sweep)
-        _store_validation_report(store, config.report.directory, sweep, report)
-    else:
-        check_age(section, {item.key: item.modified.timestamp() for item in found.objects})
-    return lambda: _UploadedDataset(found.uri, found.digest, folders, found, validation)
+    def _packages_change(self, inputs: ResolvedInputs, base_uri: str) -> str | None:
+        packages = read_requirements(self.config)
+        if packages is not None and packages.at_start is None:
+            with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
+                context = self._read_layer(base_uri, packages, Path(scratch))
+                found = find_image(self.images, context)
+            if found is not None and found.uri == inputs.image_uri:
+                return None
+        return (
+            f"training.source_dir: {REQUIREMENTS_FILE} in {self.config.training.source_dir} has"
+            f" changed, or ECR no longer has the sweep's image {inputs.image_uri}"
+        )
+
+    def _validated_dataset(self, sweep: str) -> Callable[[], _UploadedDataset]:
+        """Check the dataset and return a function that uploads it, unless it is already in S3."""
+        section = self.config.dataset
+        if section is None:
+            return lambda: _UploadedDataset(None, None, ())
+        if self.source is not None:
+            return self._remote_dataset(self.source, sweep)
+        dataset = scan_directory(section)
+        check_keys(dataset, section, self.backend.store.prefix)
+        folders = channel_folders(section, [file.name for file in dataset.files])
+        logger.info(
+            "dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes,
+            extra=_OF_DATASET,
+        )  # fmt: skip
+        if section.is_table:
+            validation = log_engine(section, dataset.size_bytes)
+            report = validate_files(section, [file.path for file in dataset.files])
+            _store_validation_report(
+                self.backend.store, self.config.report.directory, sweep, report
+            )
+        else:
+            validation = None
+            check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
+
+        def send() -> _UploadedDataset:
+            result = upload_dataset(self.backend, section, dataset)
+            logger.info(
+                "dataset in %s: %d bytes sent", result.uri, result.sent_bytes, extra=_OF_DATASET
+            )
+            return _UploadedDataset(result.uri, result.digest, folders, validation=validation)
+
+        return send
+
+    def _remote_dataset(self, source: RemoteSource, sweep: str) -> Callable[[], _UploadedDataset]:
+        section, found = source.section, describe_remote_dataset(source)
+        folders = channel_folders(section, map(found.name_of, found.objects))
+        logger.info(
+            "dataset %s: %d objects, %d bytes, used in place", section.source,
+            len(found.objects), found.size_bytes, extra=_OF_DATASET,
+        )  # fmt: skip
+        for notice in notices_of(section, found.names):
+            logger.info("notice: %s", notice, extra=_OF_DATASET)
+        validation = None
+        if section.is_table:
+            on_spark = Validation(self.config, source, self.backend)
+            report, validation = on_spark.validate(found, sweep)
+            _store_validation_report(
+                self.backend.store, self.config.report.directory, sweep, report
+            )
+        else:
+            check_age(section, {item.key: item.modified.timestamp() for item in found.objects})
+        return lambda: _UploadedDataset(found.uri, found.digest, folders, found, validation)
+
+    def _existing_image(self) -> str | None:
+        """Return the URI of the configured image or the unmodified container; None to build one."""
+        if not self.config.runs_unmodified_container:
+            return self.config.image.uri
+        container = str(self._with_container().uri)
+        return pin_container(self.images, container)
+
+    def _with_container(self) -> ImageConfig:
+        image = with_container(
+            self.config, self.config.node_type(self.config.training.instance_type)
+        )
+        if self.config.image.framework is not None:
+            logger.info(
+                "container for PyTorch %s: %s",
+                self.config.image.framework.version,
+                image.uri or image.base_image,
+                extra=_OF_IMAGE,
+            )
+        return image
+
+    def _read_context(self) -> BuildContext:
+        """Return the build context, with base images pinned by digest if known."""
+        image = self._with_container()
+        return read_context(image, pin_base_images(self.images, build_arguments(image)))
+
+    def _packages(self) -> Requirements | None:
+        """Return the code's requirements; log the reason if they cannot become an image layer.
+
+        An unmodified container or an existing image does not need the ECR repository
+        image.repository; a layer on top of it does.
+        """
+        packages = read_requirements(self.config)
+        if packages is None:
+            return None
+        needs_repository = (
+            self.config.image.uri is not None or self.config.runs_unmodified_container
+        )
+        if (
+            packages.at_start is None
+            and needs_repository
+            and not self.config.platform.create_missing
+        ):
+            packages = replace(packages, at_start=find_push_problem(self.images))
+        if packages.at_start is not None:
+            logger.warning("%s", at_start_text(packages.at_start), extra=_OF_IMAGE)
+        return packages
+
+    def _with_packages(self, base_uri: str, packages: Requirements) -> Image:
+        """Return the image with the package layer, found in ECR or built."""
+        with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
+            context = self._read_layer(base_uri, packages, Path(scratch))
+            if found := find_image(self.images, context):
+                return found
+            logger.info(
+                "installing the packages of %s in a layer on top of %s (built once)",
+                packages.path, base_uri,
+                extra=_OF_IMAGE,
+            )  # fmt: skip
+            building = start_build(self.images, context)
+            try:
+                with stopping_build_on_error(building):
+                    return building.result()
+            except ImageBuildFailed as error:
+                raise ImageBuildFailed(
+                    f"{packages.path} can't be installed on {base_uri}: "
+                    f"{build_failure_remedy(str(error))}"
+                    f"{error}"
+                ) from error
+
+    def _read_layer(self, base_uri: str, packages: Requirements, folder: Path) -> BuildContext:
+        return read_context(write_layer(packages, base_uri, self.config.image, folder))
 
 
 def _store_validation_report(
@@ -294,95 +382,3 @@ def _store_validation_report(
     logger.info(
         "dataset valid: %d rows in %d files", report.rows, len(report.files), extra=_OF_DATASET
     )
-
-
-def _existing_image(config: BenchmarkConfig) -> str | None:
-    """Return the URI of the configured image or the unmodified container; None to build one."""
-    if not config.runs_unmodified_container:
-        return config.image.uri
-    container = str(_with_container(config).uri)
-    return pin_container(config.platform, container)
-
-
-def _with_container(config: BenchmarkConfig) -> ImageConfig:
-    image = with_container(config, config.node_type(config.training.instance_type))
-    if config.image.framework is not None:
-        logger.info(
-            "container for PyTorch %s: %s",
-            config.image.framework.version,
-            image.uri or image.base_image,
-            extra=_OF_IMAGE,
-        )
-    return image
-
-
-def _read_context(config: BenchmarkConfig) -> BuildContext:
-    """Return the build context, with base images pinned by digest if known."""
-    image = _with_container(config)
-    return read_context(image, pin_base_images(config.platform, image, build_arguments(image)))
-
-
-def _packages(config: BenchmarkConfig) -> Requirements | None:
-    """Return the code's requirements; log the reason if they cannot become an image layer.
-
-    An unmodified container or an existing image does not need the ECR repository image.repository;
-    a layer on top of it does.
-    """
-    packages = read_requirements(config)
-    if packages is None:
-        return None
-    needs_repository = config.image.uri is not None or config.runs_unmodified_container
-    if packages.at_start is None and needs_repository and not config.platform.create_missing:
-        packages = replace(
-            packages, at_start=find_push_problem(config.platform, config.image.repository)
-        )
-    if packages.at_start is not None:
-        logger.warning("%s", at_start_text(packages.at_start), extra=_OF_IMAGE)
-    return packages
-
-
-def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirements) -> Image:
-    """Return the image with the package layer, found in ECR or built."""
-    with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
-        context = _read_layer(config, base_uri, packages, Path(scratch))
-        if found := find_image(config.platform, config.image, context):
-            return found
-        logger.info(
-            "installing the packages of %s in a layer on top of %s (built once)",
-            packages.path, base_uri,
-            extra=_OF_IMAGE,
-        )  # fmt: skip
-        building = start_build(config.platform, config.image, context)
-        try:
-            with stopping_build_on_error(building):
-                return building.result()
-        except ImageBuildFailed as error:
-            raise ImageBuildFailed(
-                f"{packages.path} can't be installed on {base_uri}: "
-                f"{build_failure_remedy(str(error))}"
-                f"{error}"
-            ) from error
-
-
-def _read_layer(
-    config: BenchmarkConfig, base_uri: str, packages: Requirements, folder: Path
-) -> BuildContext:
-    return read_context(write_layer(packages, base_uri, config.image, folder))
-
-
-def _provenance(
-    config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None
-) -> dict[str, Any]:
-    return {
-        "image_uri": inputs.image_uri,
-        "dataset_uri": inputs.dataset_uri,
-        "dataset_digest": dataset_digest,
-        "source_uri": inputs.source_uri,
-        "region": config.platform.region,
-        "config_digest": names.config_digest(config),
-        "order": config.sweep.order,
-        "order_seed": config.sweep.order_seed,
-        "versions": {
-            name: version(name) for name in ("nodesweep", "boto3", "prefect", "great-expectations")
-        },
-    }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RegressionEstablished
 from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import join_words
 from nodesweep.scaling.report import ScalingReport
@@ -42,7 +43,8 @@ def alarm_on_regression(
         RegressionEstablished: The sweep raises an alarm; the event has been sent.
         HistoryError: The trend has no sweep `reference`.
     """
-    trends = _trends(config, report)
+    store = store_of(config.platform)
+    trends = _trends(store, config.name, report)
     earlier = {sweep for trend in trends for sweep in trend.sweeps} - {report.sweep_id}
     own_type = [
         trend
@@ -72,7 +74,7 @@ def alarm_on_regression(
                 config.name,
             )
         verdict = judge_trend(trend, tolerance, reference, report.sweep_id)
-        _store_verdict(config, verdict)
+        _store_verdict(store, verdict)
         logger.info("%s", "\n".join((verdict.headline, *verdict.lines)))
     found = [each for each in verdict.counts if each.verdict == "slower"] if verdict else []
     slower = [each.nodes for each in found]
@@ -97,10 +99,10 @@ def _counts_text(counts: Sequence[int]) -> str:
     return f"{join_words(counts)} node{'' if list(counts) == [1] else 's'}"
 
 
-def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]:
+def _trends(store: Store, name: str, report: ScalingReport) -> tuple[Trend, ...]:
     """Return the trends up to this sweep, whose own rows come from its report, not the bucket."""
     frames = [history_frame(report)]
-    for uri, body in read_history_of(store_of(config.platform), config.name).items():
+    for uri, body in read_history_of(store, name).items():
         sweep = uri.rpartition("/")[2].partition(".")[0]
         if sweep >= report.sweep_id:
             continue
@@ -111,8 +113,7 @@ def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]
     return read_history(frames)
 
 
-def _store_verdict(config: BenchmarkConfig, verdict: TrendVerdict) -> None:
-    store = store_of(config.platform)
+def _store_verdict(store: Store, verdict: TrendVerdict) -> None:
     key = names.report_key(store.prefix, verdict.sweep_id, names.TREND_JSON)
     put_objects(store, {key: verdict.model_dump_json(indent=2).encode() + b"\n"})
     publish_trend(verdict.sweep_id, render_verdict_markdown(verdict))

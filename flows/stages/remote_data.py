@@ -18,6 +18,7 @@ from nodesweep.scaling import names
 from nodesweep.tasks.calls import describe_remote_dataset
 from nodesweep.tasks.dataset.remote.objects import (
     RemoteDataset,
+    RemoteSource,
     find_changes,
     format_changes,
     modified_since,
@@ -30,14 +31,20 @@ _CHANGE = "dataset_change"
 """Key in a sweep's provenance for the change to its dataset, as text; absent if unchanged."""
 
 
-def check_unchanged(config: BenchmarkConfig, validated: RemoteDataset) -> None:
+def remote_source(config: BenchmarkConfig) -> RemoteSource | None:
+    """Return the place of the config's dataset in S3; None if it is elsewhere or there is none."""
+    section = config.dataset
+    is_remote = section is not None and section.is_remote
+    return RemoteSource(config.platform, section) if section and is_remote else None
+
+
+def check_unchanged(source: RemoteSource, validated: RemoteDataset) -> None:
     """Check the dataset before the first job.
 
     Raises:
         DatasetRefused: Objects have changed; the message names them.
     """
-    assert config.dataset is not None
-    now = describe_remote_dataset(config.platform, config.dataset)
+    now = describe_remote_dataset(source)
     if changes := find_changes(validated, now):
         raise DatasetRefused(
             f"dataset.source: objects under {validated.uri} changed after they were validated, so"
@@ -45,39 +52,35 @@ def check_unchanged(config: BenchmarkConfig, validated: RemoteDataset) -> None:
         )
 
 
-def check_same_objects(config: BenchmarkConfig, sweep: str, recorded_digest: str | None) -> None:
+def check_same_objects(source: RemoteSource, sweep: str, recorded_digest: str | None) -> None:
     """Check the dataset before a sweep is resumed.
 
     Raises:
         PreflightRefused: Its objects have changed.
     """
-    section = config.dataset
-    if section is None or not section.is_remote:
-        return
-    now = describe_remote_dataset(config.platform, section)
+    now = describe_remote_dataset(source)
     if not now.is_named(recorded_digest):
         raise PreflightRefused(
-            f"dataset.source: the objects under {section.source} are no longer those the sweep"
-            f" began with (digest {now.digest}, recorded {recorded_digest});"
+            f"dataset.source: the objects under {source.section.source} are no longer those the"
+            f" sweep began with (digest {now.digest}, recorded {recorded_digest});"
             f" restore them, or start a new sweep{format_changes(_changes(now, sweep))}"
         )
 
 
 def with_changes(
-    config: BenchmarkConfig, store: Store, sweep: str, provenance: Mapping[str, Any]
+    source: RemoteSource | None, store: Store, sweep: str, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the provenance with any changes to the dataset during the sweep.
+    """Return the provenance with any changes to a dataset in S3 during the sweep.
 
     Changes are recorded with the sweep for later reports. If they cannot be determined, a warning
     is logged.
     """
-    section = config.dataset
-    if section is None or not section.is_remote or _CHANGE in provenance:
+    if source is None or _CHANGE in provenance:
         return dict(provenance)
     changes: list[str] = []
     with best_effort("cannot tell whether the dataset changed while the sweep ran"):
         try:
-            now = describe_remote_dataset(config.platform, section)
+            now = describe_remote_dataset(source)
         except DatasetMissing as error:
             changes = [str(error)]
         except DatasetRefused as error:

@@ -14,28 +14,28 @@ from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import SweepConfig, TrainingConfig
 from nodesweep.errors import JobRefused, QuotaReached, best_effort, was_refused
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import (
+    PlannedSweep,
     collect_outcome,
     log_outcome,
     outcome_event,
     refused_outcome,
     with_warm_pool,
 )
-from nodesweep.launch.registry import backend_of, renderer_of, store_of
 from nodesweep.polling import Clock, intervals, utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize
 from nodesweep.scaling.instances.progress import SweepProgress
-from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
+from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fallbacks import selected_type
-from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
+from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.tasks.calls import (
@@ -69,11 +69,12 @@ class SweepRun:
     given_up: str | None
 
 
-def log_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
+def log_plan(planned: PlannedSweep) -> None:
     """Log what will run, on one line; views also receive the points and their cost bound."""
+    config, plan, sweep = planned.config, planned.plan, planned.inputs.sweep_id
     most = config.sweep.most_jobs
     is_open = config.sweep.rules.decides_as_it_goes  # each point is reported once it is decided
-    points = [] if is_open else _facts(config, plan, plan.points)
+    points = [] if is_open else _facts(planned, plan.points)
     logger.info(
         "sweep %s: %s",
         sweep,
@@ -94,32 +95,26 @@ def log_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     )
 
 
-def _facts(
-    config: BenchmarkConfig, plan: SweepPlan, points: Sequence[PlannedPoint]
-) -> list[dict[str, Any]]:
+def _facts(planned: PlannedSweep, points: Sequence[PlannedPoint]) -> list[dict[str, Any]]:
     """Return the facts a view needs about points; with several arms, also the arm and its price."""
     facts: list[dict[str, Any]] = [
         {
             "nodes": point.nodes,
             "repeat": point.repeat,
             "batch": point.global_batch_size,
-            "kind": kind_of_job(config, point.repeat),
+            "kind": kind_of_job(planned.config, point.repeat),
         }
         for point in points
     ]
     for fact, point in zip(facts, points, strict=True):
-        if (own := plan.by_arm.get(point.arm)) is not None:
+        if (own := planned.plan.by_arm.get(point.arm)) is not None:
             fact |= {"arm": point.arm.code, "place": point.key.cell.text}
             fact["usd_per_hour"] = own.usd_per_hour
     return facts
 
 
 def run_sweep(
-    config: BenchmarkConfig,
-    plan: SweepPlan,
-    inputs: ResolvedInputs,
-    owner: SweepOwner,
-    earlier_mark: str | None = None,
+    planned: PlannedSweep, owner: SweepOwner, earlier_mark: str | None = None
 ) -> SweepRun:
     """Run all planned points; on an error, jobs end as described in flows/stages/ending.py.
 
@@ -127,24 +122,24 @@ def run_sweep(
     points have no outcome.
 
     Args:
-        config: The benchmark.
-        plan: Its points.
-        inputs: Image, code and data of the jobs.
+        planned: The sweep.
         owner: The sweep's heartbeat.
         earlier_mark: Stop mark of an earlier run, which does not stop this one.
     """
-    sweep, stopped = _Sweep(config, plan, inputs, earlier_mark), False
+    sweep, stopped = _Sweep(planned, earlier_mark), False
+    backend, config, sweep_id = planned.backend, planned.config, planned.inputs.sweep_id
 
     def release_pools() -> None:
         if config.training.keep_alive_seconds:
-            release_pools_now(config.platform, inputs.sweep_id, sweep.queue.known_jobs)
+            release_pools_now(backend, sweep_id, sweep.queue.known_jobs)
 
     try:
         sweep.run()
         release_pools()
     except BaseException as error:
         try:
-            stopped = end_sweep(config, inputs.sweep_id, list(sweep.queue.active), error, owner)
+            active, on_cancel = list(sweep.queue.active), config.sweep.on_cancel
+            stopped = end_sweep(backend, on_cancel, sweep_id, active, error, owner)
         finally:
             release_pools()  # those of ended jobs, even if others keep running
         raise
@@ -153,7 +148,7 @@ def run_sweep(
         sweep.board.end(stopped)
     outcomes = sweep.queue.outcomes
     if config.training.keep_alive_seconds:
-        outcomes = [with_warm_pool(config, outcome) for outcome in outcomes]
+        outcomes = [with_warm_pool(backend, outcome) for outcome in outcomes]
     outcomes = sorted(outcomes, key=lambda each: names.parse_job_name(each.job_name) or ())
     return SweepRun(outcomes, sweep.queue.given_up)
 
@@ -161,19 +156,14 @@ def run_sweep(
 class _Sweep:
     """Carries out the decisions of the queue of attempts, and reports the results back to it."""
 
-    def __init__(
-        self,
-        config: BenchmarkConfig,
-        plan: SweepPlan,
-        inputs: ResolvedInputs,
-        earlier_mark: str | None,
-    ) -> None:
-        self.config, self.plan, self.inputs = config, plan, inputs
-        self.queue = SweepQueue(config, plan, inputs, renderer_of(config.platform))
+    def __init__(self, planned: PlannedSweep, earlier_mark: str | None) -> None:
+        config, plan, inputs = planned.config, planned.plan, planned.inputs
+        self.planned, self.config, self.plan, self.inputs = planned, config, plan, inputs
+        self.queue = SweepQueue(config, plan, inputs, planned.backend.render)
         self.slots = NodeSlots(config.sweep.concurrency_limit)
-        self._store = store_of(config.platform)
+        self._store = planned.backend.store
         self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
-        longest = _longest_run_seconds(config)
+        longest = config.training.longest_seconds
         self.board = SweepBoard(inputs.sweep_id, plan, config.sweep, timeout_seconds=longest)
         self._followed_until = utc_now()
         self._is_budget_announced = False
@@ -195,10 +185,10 @@ class _Sweep:
         self.board.show(queue.outcomes, last=True)
 
     def _count_earlier(self) -> None:
-        earlier = list_training_jobs(self.config.platform, self.inputs.sweep_id)
+        earlier = list_training_jobs(self.planned.backend, self.inputs.sweep_id)
         statuses: list[JobStatus] = []
         if earlier and self.queue.needs_earlier_statuses:
-            statuses = describe_training_jobs(self.config.platform, sorted(earlier))
+            statuses = describe_training_jobs(self.planned.backend, sorted(earlier))
         self.queue.count_earlier(earlier, statuses)
 
     def _fill(self) -> Wait | Done:
@@ -242,7 +232,7 @@ class _Sweep:
             extra=event_extra(
                 "sweep-decided",
                 stage="sweep",
-                points=_facts(self.config, self.plan, points),
+                points=_facts(self.planned, points),
                 later=self._later_facts(progress),
                 reason=progress.reason,
                 answers=[
@@ -261,7 +251,7 @@ class _Sweep:
         """Return the facts of probes that may follow if no more arms are dropped."""
         keys = set(progress.later)
         points = [point for point in self.plan.points if point.key in keys]
-        facts = _facts(self.config, self.plan, points)
+        facts = _facts(self.planned, points)
         return [{**fact, "may_be_dropped": True} for fact in facts]
 
     def _log_kept(self) -> None:
@@ -271,9 +261,7 @@ class _Sweep:
             logger.info(
                 "no longer part of the design, but run earlier and kept in the report: %s",
                 join_words(point.key.text for point in points),
-                extra=event_extra(
-                    "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
-                ),
+                extra=event_extra("sweep-kept", stage="sweep", points=_facts(self.planned, points)),
             )
 
     def _log_selected_type(self) -> None:
@@ -294,7 +282,7 @@ class _Sweep:
                 extra=event_extra(
                     "points-left-out",
                     stage="sweep",
-                    points=_facts(self.config, self.plan, points),
+                    points=_facts(self.planned, points),
                 ),
             )
 
@@ -316,14 +304,14 @@ class _Sweep:
             return decision
         try:
             self.slots.take(name, order.attempt.point.nodes)
-            job = _submit(self.config, self.plan, order.attempt, order.spec)
+            job = _submit(self.planned, order.attempt, order.spec)
         except JobRefused as error:
             self.slots.release(name)
             self._withdraw(name)
             return self._handle_refusal(order, error)
         except ClientError as error:
             # e.g. AccessDenied: the job does not exist
-            if was_refused(error, backend_of(self.config.platform).sending_calls):
+            if was_refused(error, self.planned.backend.sending_calls):
                 queue.unwatch(name)
                 with best_effort(f"the lease of {name} can't be released"):
                     self._withdraw(name)
@@ -371,7 +359,7 @@ class _Sweep:
             announce_budget(self.config.name, order.reason, self.inputs.sweep_id)
             self._is_budget_announced = True
         outcome = refused_outcome(
-            self.config, order.job_name, order.attempt.point, order.attempt.number, order.reason
+            self.planned, order.job_name, order.attempt.point, order.attempt.number, order.reason
         )
         self.queue.outcomes.append(outcome)
         log_outcome(outcome)
@@ -380,20 +368,18 @@ class _Sweep:
         withdraw_claim(self._store, self.inputs.sweep_id, name, self._claimant)
 
     def _collect(self, attempt: Attempt, job: JobStatus) -> JobOutcome:
-        return collect_outcome(
-            self.config, self.inputs.sweep_id, attempt.point, attempt.number, job
-        )
+        return collect_outcome(self.planned, attempt.point, attempt.number, job)
 
     def _wait_and_collect(self) -> None:
         """Wait for a job to end, or for an awaited first step, and collect ended jobs."""
         queue = self.queue
         followed = self._followed_until
         ended = watch_training_jobs(
-            self.config.platform,
+            self.planned.backend,
             self.inputs.sweep_id,
             list(queue.active),
             self.config.sweep.poll_interval_seconds,
-            job_limits(self.config),
+            job_limits(self.config.training, self.config.sweep),
             followed,
             self._earlier_mark,
             self.config.training.metric_definitions if queue.is_awaiting_first_step else None,
@@ -428,40 +414,28 @@ class _Sweep:
             self.inputs.sweep_id, reason, left, len(self.queue.active),
         )  # fmt: skip
         try:
-            stop_training_jobs(self.config.platform, list(self.queue.active))
+            stop_training_jobs(self.planned.backend, list(self.queue.active))
         except JobRefused as error:
             logger.warning("%s", error)
 
 
-def job_limits(config: BenchmarkConfig) -> JobLimits:
+def job_limits(training: TrainingConfig, sweep: SweepConfig) -> JobLimits:
     """Return the limits on the time a job may wait and run.
 
     A spot job may wait for capacity in between; the platform limits its running and waiting time
     together.
     """
-    run_seconds = _longest_run_seconds(config) + _STOP_GRACE_SECONDS
-    return JobLimits(config.sweep.queue_deadline_seconds, run_seconds)
-
-
-def _longest_run_seconds(config: BenchmarkConfig) -> int:
-    """Return the time after which the platform stops a job."""
-    spot = config.training.spot
-    return config.training.max_runtime_seconds if spot is None else spot.max_wait_seconds
+    run_seconds = training.longest_seconds + _STOP_GRACE_SECONDS
+    return JobLimits(sweep.queue_deadline_seconds, run_seconds)
 
 
 def submit_point(
-    config: BenchmarkConfig,
-    plan: SweepPlan,
-    inputs: ResolvedInputs,
-    point: PlannedPoint,
-    steps: int | None = None,
+    planned: PlannedSweep, point: PlannedPoint, steps: int | None = None
 ) -> JobStatus | None:
     """Start or adopt the first attempt at a point.
 
     Args:
-        config: The benchmark.
-        plan: Its points.
-        inputs: Image, code and data of the jobs.
+        planned: The sweep.
         point: The point to run.
         steps: Number of steps to train for, if the sweep has determined it.
 
@@ -471,27 +445,28 @@ def submit_point(
     Raises:
         JobRefused: The backend did not accept the job.
     """
-    spec = build_spec(config, point, inputs, renderer_of(config.platform), 1, steps)
-    name, claimant, store = spec.name, uuid4().hex[:12], store_of(config.platform)
+    backend, inputs = planned.backend, planned.inputs
+    spec = build_spec(planned.config, point, inputs, backend.render, 1, steps)
+    name, claimant, store = spec.name, uuid4().hex[:12], backend.store
     claim = claim_job(store, inputs.sweep_id, name, claimant)
     if claim.stop_mark is not None:
         withdraw_claim(store, inputs.sweep_id, name, claimant)
         return None
     try:
-        return _submit(config, plan, Attempt(point, 1, 0), spec)
+        return _submit(planned, Attempt(point, 1, 0), spec)
     except JobRefused:
         withdraw_claim(store, inputs.sweep_id, name, claimant)
         raise
 
 
-def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, spec: JobSpec) -> JobStatus:
+def _submit(planned: PlannedSweep, attempt: Attempt, spec: JobSpec) -> JobStatus:
     """Start or adopt the attempt's job, and log its point's position among all points."""
-    point = attempt.point
+    point, plan, section = attempt.point, planned.plan, planned.config.sweep
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
     again += " after a contended run" if attempt.is_repeat else ""
     position = f"{plan.points.index(point) + 1}/{len(plan.points)}"
-    if config.sweep.rules.decides_as_it_goes:
-        position = f"of at most {config.sweep.most_jobs}"
+    if section.rules.decides_as_it_goes:
+        position = f"of at most {section.most_jobs}"
     logger.info(
         "job %s: %s, repeat %d%s",
         position,
@@ -500,4 +475,4 @@ def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, spec: Jo
         again,
         extra=event_extra("job-submitted", job=spec.name),
     )
-    return submit_training_job(config.platform, spec)
+    return submit_training_job(planned.backend, spec)

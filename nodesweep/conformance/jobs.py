@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesweep.conformance.check import Contradicted, NoEvidence, Shape, Unmet
 from nodesweep.conformance.trial import Observed, Trial
-from nodesweep.launch.registry import backend_of, launcher_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.batch import PREFIX, payload_name
 from nodesweep.launch.sagemaker.logs import own_name
 from nodesweep.polling import intervals
@@ -73,8 +73,7 @@ def _measured(trial: Trial, shape: Shape) -> dict[str, Any]:
 
 
 def _metrics(trial: Trial, job: Observed) -> Mapping[str, Any]:
-    platform = trial.platform
-    found = backend_of(platform).read_metrics(platform, trial.sweep, job.spec.name)
+    found = backend_of(trial.platform).read_metrics(trial.sweep, job.spec.name)
     if found is None:
         raise NoEvidence("the job completed, but left no metrics.json in S3")
     return found
@@ -87,7 +86,7 @@ def _hosts(job: Observed) -> set[str]:
 def adoption(trial: Trial) -> Mapping[str, Any]:
     """Submit the same job again, which must adopt it instead of creating a second one."""
     job = trial.ended(ONE)
-    launcher = launcher_of(trial.platform)
+    launcher = backend_of(trial.platform).launcher()
     again = launcher.submit(job.spec)
     if again.created_at is None or again.created_at != job.status.created_at:
         raise Contradicted("the same request created a second job instead of adopting the first")
@@ -119,7 +118,7 @@ def billed(trial: Trial) -> Mapping[str, Any]:
 def whole_log(trial: Trial) -> Mapping[str, Any]:
     """Download the log of the ended job."""
     job = trial.completed(ONE)
-    lines = list(backend_of(trial.platform).read_log(trial.platform, job.status, trial.folder))
+    lines = list(backend_of(trial.platform).read_log(job.status, trial.folder))
     if not lines:
         raise NoEvidence("the job has no log")
     return {"lines": len(lines)}
@@ -130,7 +129,7 @@ def utilisation(trial: Trial) -> Mapping[str, Any]:
     job, clock = trial.completed(ONE), trial.clock
     deadline = clock.monotonic() + _LATE_SECONDS
     for pause in intervals(1.0, 30.0):
-        found = backend_of(trial.platform).read_utilisation(trial.platform, job.status)
+        found = backend_of(trial.platform).read_utilisation(job.status)
         if found:
             return {"mean_percent": dict(found)}
         if clock.monotonic() >= deadline or not job.status.billed_seconds:
@@ -145,7 +144,7 @@ def stop(trial: Trial) -> Mapping[str, Any]:
     seen = trial.follow(spec, until=lambda job: bool(job.lines))
     if seen.status.has_ended:
         raise NoEvidence(f"the job ended as {seen.status.state} before its log could be followed")
-    return _stopped(trial, seen, launcher_of(trial.platform).stop(spec.name))
+    return _stopped(trial, seen, backend_of(trial.platform).launcher().stop(spec.name))
 
 
 def _stopped(trial: Trial, seen: Observed, asked: bool) -> dict[str, Any]:
@@ -164,7 +163,7 @@ def _stopped(trial: Trial, seen: Observed, asked: bool) -> dict[str, Any]:
 def cancel(trial: Trial) -> Mapping[str, Any]:
     """Stop a job right after its submission, as a cancelled run does."""
     spec = trial.submit(CANCELLED, anew=True)
-    ended = stop_sweep_jobs_now(trial.platform, trial.sweep, [spec.name])
+    ended = stop_sweep_jobs_now(backend_of(trial.platform), trial.sweep, [spec.name])
     if spec.name not in ended:
         raise NoEvidence("the job had ended before it could be cancelled")
     return _stopped(trial, Observed(spec, launcher_status(trial, spec.name)), True)
@@ -176,7 +175,7 @@ def launcher_status(trial: Trial, name: str) -> Any:
     Raises:
         NoEvidence: the platform does not know the job.
     """
-    status = launcher_of(trial.platform).status(name)
+    status = backend_of(trial.platform).launcher().status(name)
     if status is None:
         raise NoEvidence(f"the platform does not know {name}")
     return status

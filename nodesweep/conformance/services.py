@@ -13,7 +13,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.conformance.check import Bound, Contradicted, NoEvidence, NotYet, Unmet
 from nodesweep.conformance.jobs import ONE
 from nodesweep.conformance.trial import Trial
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
@@ -96,9 +96,10 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     request = build_validation_request(config, trial.sweep, image.uri, digest)
     name = request["ProcessingJobName"]
     trial.on_job(name)
-    submit_validation_job(platform, trial.sweep, request, document)
+    backend = backend_of(platform)
+    submit_validation_job(backend, trial.sweep, request, document)
     ended = watch_validation_job(
-        platform,
+        backend,
         trial.sweep,
         name,
         config.sweep.poll_interval_seconds,
@@ -106,9 +107,9 @@ def processing(trial: Trial) -> Mapping[str, Any]:
         validation_section(config).max_runtime_seconds,
     )
     if not ended.completed:
-        raise NoEvidence(failure_text(platform, ended))
+        raise NoEvidence(failure_text(backend, ended))
     report = report_of(
-        read_verdict(store_of(platform), trial.sweep, name), section, there, datetime.now(UTC)
+        read_verdict(backend.store, trial.sweep, name), section, there, datetime.now(UTC)
     )
     return {
         "success": report.success,

@@ -19,7 +19,7 @@ from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfi
 from nodesweep.conformance.check import NoEvidence, Shape, Unmet
 from nodesweep.errors import best_effort
 from nodesweep.launch.protocol import STOPPING_SECONDS
-from nodesweep.launch.registry import launcher_of, renderer_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import CallBudget, Clock
@@ -29,10 +29,14 @@ from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.rules.rule import Facts
 from nodesweep.tasks.dataset.files import channel_folders, scan_directory, upload_dataset
-from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
+from nodesweep.tasks.dataset.remote.objects import (
+    RemoteDataset,
+    RemoteSource,
+    describe_remote_dataset,
+)
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
-from nodesweep.tasks.image.find import Image, build_arguments, find_image, read_context
+from nodesweep.tasks.image.find import Image, Images, build_arguments, find_image, read_context
 from nodesweep.tasks.jobs.source import upload_source
 from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.sweeps.owner import SweepOwner
@@ -119,21 +123,21 @@ class Trial:
         """Return the image of a build context, found in the registry or built now."""
         if image.uri is not None:
             return Image(image.uri, None, built=False)
-        platform = self.platform
-        pinned = pin_base_images(platform, image, build_arguments(image))
+        images = Images(self.platform, image)
+        pinned = pin_base_images(images, build_arguments(image))
         context = read_context(image, pinned)
-        found = find_image(platform, image, context)
+        found = find_image(images, context)
         if found is not None:
             return found
         token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
-        started = start_image_build(platform, image, context, token)
+        started = start_image_build(images, context, token)
         logger.info("building the image %s:%s", image.repository, context.tag)
-        return wait_for_image_build(platform, image, context, started)
+        return wait_for_image_build(images, context, started)
 
     def inputs(self) -> ResolvedInputs:
         """Return the jobs' inputs; builds or uploads image, code and data as a run does."""
         if self._inputs is None:
-            config, platform = self.config, self.platform
+            config, backend = self.config, backend_of(self.platform)
             image = self.image()
             uri, folders = None, tuple[str, ...]()
             section = config.dataset
@@ -145,9 +149,9 @@ class Trial:
                 )
             elif section is not None:
                 here = scan_directory(section)
-                uri = upload_dataset(platform, section, here).uri
+                uri = upload_dataset(backend, section, here).uri
                 folders = channel_folders(section, [file.name for file in here.files])
-            code = upload_source(config, True) if config.training.source_dir else None
+            code = upload_source(backend, config, True) if config.training.source_dir else None
             self._inputs = ResolvedInputs(self.sweep, image.uri, uri, code, folders)
         return self._inputs
 
@@ -160,7 +164,7 @@ class Trial:
         section = self.config.dataset
         if section is None or not section.is_remote:
             raise Unmet("dataset.source is not in S3")
-        return describe_remote_dataset(self.platform, section)
+        return describe_remote_dataset(RemoteSource(self.platform, section))
 
     def spec(self, shape: Shape, attempt: int = 1) -> JobSpec:
         """Return the job of a shape, named after this trial."""
@@ -170,7 +174,7 @@ class Trial:
             config,
             replace(point, repeat=shape.repeat),
             self.inputs(),
-            renderer_of(self.platform),
+            backend_of(self.platform).render,
             attempt,
         )
 
@@ -183,7 +187,7 @@ class Trial:
             shape: the job.
             anew: True to replace a job that has already ended.
         """
-        launcher = launcher_of(self.platform)
+        launcher = backend_of(self.platform).launcher()
         for attempt in range(1, _MOST_ATTEMPTS):
             spec = self.spec(shape, attempt)
             before = launcher.status(spec.name)
@@ -195,7 +199,7 @@ class Trial:
 
     def follow(self, spec: JobSpec, until: Callable[[Observed], bool] | None = None) -> Observed:
         """Wait for the job's end, or until a poll at which `until` returns True."""
-        launcher, config = launcher_of(self.platform), self.config
+        launcher, config = backend_of(self.platform).launcher(), self.config
         log = launcher.logs(spec.name, names.sweep_started(self.sweep))
         seen = Observed(spec, JobStatus(spec.name, "running"))
 
@@ -205,11 +209,9 @@ class Trial:
         def note(states: object) -> None:
             seen.live_lines = len(seen.lines)
 
-        training = spec.training
-        spot = training.spot and training.spot.max_wait_seconds
         limits = JobLimits(
             config.sweep.queue_deadline_seconds,
-            (spot or training.max_runtime_seconds) + 2 * STOPPING_SECONDS,
+            spec.training.longest_seconds + 2 * STOPPING_SECONDS,
         )
         ended = watch(
             launcher,
@@ -253,9 +255,10 @@ class Trial:
             f"some jobs of {self.sweep} may still run; stop them with nodesweep stop {self.sweep} "
             "--config CONFIG"
         ):
-            stop_sweep_jobs_now(self.platform, self.sweep)
+            backend = backend_of(self.platform)
+            stop_sweep_jobs_now(backend, self.sweep)
             kept = [job.spec.name for job in self._observed.values()]
-            release_pools_now(self.platform, self.sweep, kept)
+            release_pools_now(backend, self.sweep, kept)
             logger.info("no job of %s is running anymore", self.sweep)
 
     def delete_outputs(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""Choose the backend of a platform; nothing else does.
+"""Choose the backend of a platform, and what every backend can do.
 
-A backend is a folder next to this file, whose module `backend` has a BACKEND.
+A backend is a folder next to this file, whose module `backend` has a function bind().
 """
 
 from __future__ import annotations
@@ -8,32 +8,36 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.follow import LogFollower
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.saved_logs import ReadNodes, read_job_log, save_log
 from nodesweep.launch.store import Store
-from nodesweep.scaling.job import JobSpec, JobStatus, LogLine, PlatformKind, Render
+from nodesweep.launch.watch import BURST_CALLS, JobWait
+from nodesweep.polling import CallBudget, Clock
+from nodesweep.scaling.job import JobStatus, LogLine, PlatformKind, Render
 from nodesweep.scaling.rules.rule import Facts, Findings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Backend:
-    """The functions of a backend that a run calls. Importing one is quick, and so is rendering.
+    """A platform's backend, made once per process. Making one is quick, and so is rendering.
 
     Attributes:
+        platform: the config's platform.
         is_aws: True if its calls are AWS's, or a local platform's.
         request: the backend's name for a job's request.
         sending_calls: the AWS calls that send one.
-        render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
-        launcher: returns a platform's launcher; with True, its calls give up after seconds rather
-            than minutes.
+        store: the store of the platform's sweeps and their history; not called yet.
+        kind: the platform's kind: AWS, emulated or simulated.
+        render: returns a job's request; see nodesweep.scaling.job.Render.
+        launcher: returns the launcher; with quick=True, its calls give up after seconds rather than
+            minutes, for optional queries.
         validations: the same for the jobs that validate datasets, which are only watched and ended.
-        store: returns the store of a platform's sweeps and their history.
-        kind: returns a platform's kind: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
         read_nodes: returns the lines of every node of an ended job.
         read_metrics: returns the metrics.json of a sweep's job; None if there is none.
@@ -49,61 +53,65 @@ class Backend:
             metric.
     """
 
+    platform: PlatformConfig
     is_aws: bool
     request: str
-    render: Callable[[PlatformConfig, JobSpec], Mapping[str, Any]]
-    launcher: Callable[[PlatformConfig, bool], Launcher]
-    validations: Callable[[PlatformConfig, bool], Launcher]
-    store: Callable[[PlatformConfig], Store]
-    kind: Callable[[PlatformConfig], PlatformKind]
+    store: Store
+    kind: PlatformKind
+    render: Render
+    launcher: Callable[..., Launcher]
+    validations: Callable[..., Launcher]
     check_account: Callable[[Facts], Findings]
     read_nodes: ReadNodes
-    read_metrics: Callable[[PlatformConfig, str, str], Mapping[str, Any] | None]
-    code_uri: Callable[[PlatformConfig, str], str]
-    send_code: Callable[[PlatformConfig, str, bytes], str]
-    shared_folder: Callable[[PlatformConfig, str], str | None]
+    read_metrics: Callable[[str, str], Mapping[str, Any] | None]
+    read_utilisation: Callable[[JobStatus], Mapping[str, float]]
+    code_uri: Callable[[str], str]
+    send_code: Callable[[str, bytes], str]
+    shared_folder: Callable[[str], str | None]
     shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda request: ()
     sending_calls: tuple[str, ...] = ()
     slow_modules: tuple[str, ...] = ()
     describe_capacity: Callable[[Facts], list[str]] = lambda facts: []
-    read_utilisation: Callable[[PlatformConfig, JobStatus], Mapping[str, float]] = (
-        lambda platform, job: {}
-    )
 
-    def read_log(self, platform: PlatformConfig, job: JobStatus, folder: Path) -> Iterable[LogLine]:
+    @cached_property
+    def budget(self) -> CallBudget:
+        """The budget of this process's watches.
+
+        It is shared, since each watch ends with the first job and the next one starts at once.
+        """
+        return CallBudget(self.platform.calls_per_second, BURST_CALLS, Clock())
+
+    @cached_property
+    def follower(self) -> LogFollower:
+        """The follower of the logs of all jobs that this process watches."""
+        return LogFollower(self.launcher().logs)
+
+    @cached_property
+    def waits(self) -> dict[str, JobWait]:
+        """The JobWait of each job that this process watches, by name."""
+        return {}
+
+    def read_log(self, job: JobStatus, folder: Path) -> Iterable[LogLine]:
         """Return the lines of an ended job, and save them in a folder; see read_job_log()."""
-        return read_job_log(self.read_nodes, platform, job, folder)
+        return read_job_log(self.read_nodes, job, folder)
 
-    def save_log(self, platform: PlatformConfig, job_name: str, folder: Path) -> list[Path]:
+    def save_log(self, job_name: str, folder: Path) -> list[Path]:
         """Save the log of an ended job in a folder, a file for each node; return the files."""
-        return save_log(self.read_nodes(platform, job_name), job_name, folder)
+        return save_log(self.read_nodes(job_name), job_name, folder)
 
 
+@lru_cache(maxsize=64)
 def backend_of(platform: PlatformConfig) -> Backend:
     """Return the platform's backend."""
-    backend = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend").BACKEND
+    module = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend")
+    backend = module.bind(platform)
     assert isinstance(backend, Backend)
     return backend
 
 
-def launcher_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
-    """Return the platform's launcher.
-
-    Args:
-        platform: the config's platform.
-        quick: its calls give up after seconds rather than minutes, for optional queries.
-    """
-    return backend_of(platform).launcher(platform, quick)
-
-
-def validations_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
-    """Return the launcher of the jobs that validate datasets; see launcher_of()."""
-    return backend_of(platform).validations(platform, quick)
-
-
 def store_of(platform: PlatformConfig) -> Store:
     """Return the store of the platform's sweeps and their history, without calling it."""
-    return backend_of(platform).store(platform)
+    return backend_of(platform).store
 
 
 def check_account(facts: Facts) -> Findings:
@@ -112,8 +120,3 @@ def check_account(facts: Facts) -> Findings:
     On AWS, they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
     return backend_of(facts.config.platform).check_account(facts)
-
-
-def renderer_of(platform: PlatformConfig) -> Render:
-    """Return the platform's function that renders jobs as requests."""
-    return partial(backend_of(platform).render, platform)

@@ -18,13 +18,12 @@ from pathlib import Path
 
 from nodesweep.aws.platform import patient
 from nodesweep.configs.atomic import written_atomically
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus, LogLine
 
 logger = logging.getLogger("nodesweep.results")
-ReadNodes = Callable[[PlatformConfig, str], Mapping[str, Iterable[LogLine]]]
+ReadNodes = Callable[[str], Mapping[str, Iterable[LogLine]]]
 """Returns the lines of every node of an ended job, with secrets masked; a node without a log has
 none. May call the backend."""
 LOG_TAIL_LINES = 500
@@ -41,9 +40,7 @@ _NODE = re.compile(r"[a-z]+-\d+")
 
 
 @patient
-def read_job_log(
-    read_nodes: ReadNodes, platform: PlatformConfig, job: JobStatus, folder: Path
-) -> Iterable[LogLine]:
+def read_job_log(read_nodes: ReadNodes, job: JobStatus, folder: Path) -> Iterable[LogLine]:
     """Return all nodes' lines of an ended job's log in time order, and save the log in `folder`.
 
     A completed job's log is read until is_saved() returns True. Any other job's is read again,
@@ -53,10 +50,10 @@ def read_job_log(
     if not job.completed or not is_saved(job, folder):
         with best_effort(f"the log of {job.name} can't be read"):
             try:
-                save_log(read_nodes(platform, job.name), job.name, folder)
+                save_log(read_nodes(job.name), job.name, folder)
             except OSError as error:
                 logger.warning("the log of %s can't be saved: %s", job.name, error)
-                return list(heapq.merge(*read_nodes(platform, job.name).values(), key=BY_TIME))
+                return list(heapq.merge(*read_nodes(job.name).values(), key=BY_TIME))
     return read_saved_log(saved_files(job.name, folder))
 
 

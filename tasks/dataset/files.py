@@ -23,7 +23,7 @@ from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, UploadFailed
 from nodesweep.events import Meter
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import Backend
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.hashing import hash_files
 from nodesweep.tasks.dataset.naming import Names, classify_names, is_data, is_hidden, notices_of
@@ -149,13 +149,13 @@ def _is_no_text(path: Path) -> bool:
     return False
 
 
-def check_keys(dataset: Dataset, config: DatasetConfig, platform: PlatformConfig) -> None:
-    """Check that every file's key in the bucket is within S3's limit.
+def check_keys(dataset: Dataset, config: DatasetConfig, first: str) -> None:
+    """Check that every file's key in the bucket, which begins with `first`, is within S3's limit.
 
     Raises:
         DatasetRefused: a key would be too long.
     """
-    prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
+    prefix = names.dataset_data_prefix(first, config.name, dataset.digest)
     sizes = {file.name: len((prefix + file.name).encode()) for file in dataset.files}
     long = [name for name, size in sizes.items() if size > MAX_KEY_BYTES]
     if long:
@@ -254,11 +254,10 @@ def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
     return body is not None and json.loads(body).get("digest") == digest
 
 
-def upload_dataset(
-    platform: PlatformConfig, config: DatasetConfig, dataset: Dataset
-) -> UploadResult:
+def upload_dataset(backend: Backend, config: DatasetConfig, dataset: Dataset) -> UploadResult:
     """Upload the dataset to its content-addressed prefix in S3, unless jobs read it in place."""
-    place = backend_of(platform).shared_folder(platform, config.source)
+    place = backend.shared_folder(config.source)
     if place is not None:
         return UploadResult(place, dataset.digest, 0, 0)
+    platform = backend.platform
     return upload(aws_client("s3", platform), dataset, config, platform)

@@ -11,11 +11,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.catalogue import InstanceType
-from nodesweep.configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
+from nodesweep.configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig
 from nodesweep.errors import PreflightRefused, is_transient
 from nodesweep.launch.sagemaker.preflight.storage import EcrImage, parse_ecr_image
 from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.scaling.rules.images import NEW_FAMILY
+from nodesweep.tasks.image.find import Images
 
 logger = logging.getLogger("nodesweep.image")
 # One instance type per device that sagemaker.core knows, as it lacks some of the catalogue's types
@@ -162,7 +163,7 @@ def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
     return f"{reference.split('@')[0].rpartition(':')[0] or reference}@{digest}"
 
 
-def by_digest(platform: PlatformConfig, reference: str) -> str | None:
+def by_digest(images: Images, reference: str) -> str | None:
     """Return the same image by its digest; log the reason and return None if that is unavailable.
 
     It is unavailable outside ECR, and without permission.
@@ -176,7 +177,8 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
     try:
         if image is None:
             raise LookupError("it is not in ECR")
-        ecr = aws_client("ecr", platform.model_copy(update={"region": image.region}), quick=True)
+        there = images.platform.model_copy(update={"region": image.region})
+        ecr = aws_client("ecr", there, quick=True)
         return pinned_base(ecr, reference, image)
     except (BotoCoreError, ClientError, LookupError) as error:
         if isinstance(error, ClientError) and is_transient(error):
@@ -197,33 +199,24 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
         return None
 
 
-def pin_bases(
-    platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]
-) -> dict[str, str]:
+def pin_base_images(images: Images, build_args: Mapping[str, str]) -> dict[str, str]:
     """Return {base image as written: its reference by digest} for the build context.
 
     Images whose digest is unavailable are left out; by_digest() logs the reason.
     """
-    dockerfile = config.build_context / "Dockerfile"
+    dockerfile = images.section.build_context / "Dockerfile"
     text = dockerfile.read_text(errors="replace") if dockerfile.is_file() else ""
     found = {
-        base.reference: by_digest(platform, base.reference)
+        base.reference: by_digest(images, base.reference)
         for base in dockerfile_bases(text, build_args)
         if "@sha256:" not in base.reference
     }
     return {reference: pinned for reference, pinned in found.items() if pinned is not None}
 
 
-def pin_base_images(
-    platform: PlatformConfig, config: ImageConfig, build_args: dict[str, str]
-) -> dict[str, str]:
-    """Resolve the ECR digests of the training image's base images."""
-    return pin_bases(platform, config, build_args)
-
-
-def pin_container(platform: PlatformConfig, uri: str) -> str:
+def pin_container(images: Images, uri: str) -> str:
     """Resolve the ECR digest of a container that jobs run unchanged.
 
     Its tags may be moved to other images. Returns the URI itself if the digest is unavailable.
     """
-    return by_digest(platform, uri) or uri
+    return by_digest(images, uri) or uri

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.events import emit
 from nodesweep.polling import Clock
 from nodesweep.tasks.image.codebuild import CodeBuildBuilder
 from nodesweep.tasks.image.docker import DockerBuilder
-from nodesweep.tasks.image.find import BuildContext, Image, find_repository
+from nodesweep.tasks.image.find import BuildContext, Image, Images, find_repository
 
 
 class Builder(Protocol):
@@ -39,36 +37,26 @@ class StartedBuild:
     token: str
 
 
-def builder_of(platform: PlatformConfig, config: ImageConfig) -> Builder:
-    """Return the config's builder."""
-    return (
-        CodeBuildBuilder(platform, config)
-        if config.builder == "codebuild"
-        else DockerBuilder(platform, config)
-    )
+def builder_of(images: Images) -> Builder:
+    """Return the image section's builder."""
+    return (CodeBuildBuilder if images.section.builder == "codebuild" else DockerBuilder)(images)
 
 
-def start_image_build(
-    platform: PlatformConfig, config: ImageConfig, context: BuildContext, token: str
-) -> StartedBuild:
+def start_image_build(images: Images, context: BuildContext, token: str) -> StartedBuild:
     """Start the image's build, and find or create its ECR repository.
 
     A call repeated with the same token returns the same build.
     """
     repository = find_repository(
-        aws_client("ecr", platform), config, platform.create_missing, context.tag
+        images.ecr, images.section, images.platform.create_missing, context.tag
     )
-    return StartedBuild(
-        builder_of(platform, config).start(context, repository, token), repository, token
-    )
+    return StartedBuild(builder_of(images).start(context, repository, token), repository, token)
 
 
-def wait_for_image_build(
-    platform: PlatformConfig, config: ImageConfig, context: BuildContext, started: StartedBuild
-) -> Image:
+def wait_for_image_build(images: Images, context: BuildContext, started: StartedBuild) -> Image:
     """Wait for the image's build, and read its digest from ECR."""
     try:
-        return builder_of(platform, config).finish(
+        return builder_of(images).finish(
             context, started.repository, started.id, Clock(), started.token
         )
     finally:

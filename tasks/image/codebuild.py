@@ -22,6 +22,7 @@ from nodesweep.scaling import names
 from nodesweep.tasks.image.find import (
     BuildContext,
     Image,
+    Images,
     arguments_to_send,
     pushed_image,
     zip_context,
@@ -38,8 +39,8 @@ _QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild enfo
 class CodeBuildBuilder:
     """A builder that needs no container engine on this machine."""
 
-    def __init__(self, platform: PlatformConfig, config: ImageConfig) -> None:
-        self._platform, self._config = platform, config
+    def __init__(self, images: Images) -> None:
+        self._platform, self._config = images.platform, images.section
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
         """Adopt a running build of this image, or send the context and start one; return its ID."""

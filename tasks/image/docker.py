@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused
 from nodesweep.launch.sagemaker.preflight.storage import parse_ecr_image
 from nodesweep.polling import Clock
@@ -26,6 +25,7 @@ from nodesweep.scaling.secrets import secrets_in
 from nodesweep.tasks.image.find import (
     BuildContext,
     Image,
+    Images,
     arguments_to_send,
     context_file,
     pushed_image,
@@ -56,8 +56,8 @@ _LOOPBACK = ("127.", "localhost", "[::1]")
 class DockerBuilder:
     """A builder that needs a local engine, and permission to push to the repository."""
 
-    def __init__(self, platform: PlatformConfig, config: ImageConfig) -> None:
-        self._platform, self._config = platform, config
+    def __init__(self, images: Images) -> None:
+        self._images, self._config = images, images.section
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
         """Return the path of a responding container engine, which serves as the build's ID.
@@ -97,9 +97,8 @@ class DockerBuilder:
                     context, f"{repository}:{context.tag}", build_id, process, Path(scratch)
                 )
 
-        ecr = aws_client("ecr", self._platform)
         return pushed_image(
-            ecr, self._config.repository, repository, context.tag, build_name, build
+            self._images.ecr, self._config.repository, repository, context.tag, build_name, build
         )
 
     def _build(
@@ -134,12 +133,13 @@ class DockerBuilder:
 
     def _log_in(self, name: str, bases: Sequence[str], engine: str, process: BuildProcess) -> None:
         """Log in to the target registry, and to the ECR registries of the base images."""
-        regions = {name.partition("/")[0]: self._platform.region}
+        platform = self._images.platform
+        regions = {name.partition("/")[0]: platform.region}
         for base in bases:
             if image := parse_ecr_image(base):
                 regions.setdefault(base.partition("/")[0], image.region)
         for registry, region in regions.items():
-            ecr = aws_client("ecr", self._platform.model_copy(update={"region": region}))
+            ecr = aws_client("ecr", platform.model_copy(update={"region": region}))
             token = ecr.get_authorization_token()["authorizationData"][0]["authorizationToken"]
             user, _, password = base64.b64decode(token).decode().partition(":")
             command = [

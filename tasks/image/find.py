@@ -33,6 +33,19 @@ _REVISION_ARGUMENT = "SOURCE_REVISION"
 
 
 @dataclass(frozen=True)
+class Images:
+    """The images of one image section on a platform, to be found, pinned by digest and built."""
+
+    platform: PlatformConfig
+    section: ImageConfig
+
+    @property
+    def ecr(self) -> Any:
+        """The platform's ECR client."""
+        return aws_client("ecr", self.platform)
+
+
+@dataclass(frozen=True)
 class BuildContext:
     """A build context's files, except ignored ones, and a tag computed from all build inputs.
 
@@ -330,13 +343,11 @@ def pushed_image(
     return Image(names.image_uri(repository, digest), tag, built=failure is None)
 
 
-def find_image(
-    platform: PlatformConfig, config: ImageConfig, context: BuildContext
-) -> Image | None:
+def find_image(images: Images, context: BuildContext) -> Image | None:
     """Find the image of this build context in ECR, pinned by digest."""
-    ecr = aws_client("ecr", platform)
-    digest = find(ecr, config.repository, context.tag)
+    ecr, repository = images.ecr, images.section.repository
+    digest = find(ecr, repository, context.tag)
     if digest is None:
         return None
-    found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
+    found = ecr.describe_repositories(repositoryNames=[repository])["repositories"][0]
     return Image(names.image_uri(found["repositoryUri"], digest), context.tag, built=False)

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
+from nodesweep.configs.models import BenchmarkConfig, ImageConfig
 from nodesweep.launch.sagemaker.preflight.storage import push_problem
 from nodesweep.scaling.rules.rule import Requirements
+from nodesweep.tasks.image.find import Images
 
 REQUIREMENTS_FILE = "requirements.txt"
 """The only requirements file that the toolkit installs, at the top of the code."""
@@ -198,6 +198,6 @@ def _only_in_the_job(line: str) -> str | None:
     return None
 
 
-def find_push_problem(platform: PlatformConfig, repository: str) -> str | None:
+def find_push_problem(images: Images) -> str | None:
     """Return why a layer cannot be pushed to the ECR repository; None if it can."""
-    return push_problem(aws_client("ecr", platform), repository)
+    return push_problem(images.ecr, images.section.repository)

@@ -17,7 +17,7 @@ from pathlib import Path
 from nodesweep.configs import INIT_CONFIG
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused, best_effort
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.folder import Entry, holds_secret, walk
@@ -162,25 +162,23 @@ def entry_point_problem(config: BenchmarkConfig) -> str | None:
     return None
 
 
-def code_uri(config: BenchmarkConfig, with_requirements: bool) -> str:
+def code_uri(backend: Backend, config: BenchmarkConfig, with_requirements: bool) -> str:
     """Return where jobs find the code in its current state, once it is sent.
 
     Raises:
         PreflightRefused: the code cannot be packed; see pack().
     """
-    key = _key(config, pack_code(config, with_requirements))
-    return backend_of(config.platform).code_uri(config.platform, key)
+    return backend.code_uri(_key(backend, pack_code(config, with_requirements)))
 
 
-def _key(config: BenchmarkConfig, packed: bytes) -> str:
-    return names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
+def _key(backend: Backend, packed: bytes) -> str:
+    return names.source_key(backend.platform.prefix, hashlib.sha256(packed).hexdigest())
 
 
-def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
+def upload_source(backend: Backend, config: BenchmarkConfig, with_requirements: bool) -> str:
     """Send the packed training code under its digest, and return where jobs find it."""
     body = pack_code(config, with_requirements)
-    platform = config.platform
-    return backend_of(platform).send_code(platform, _key(config, body), body)
+    return backend.send_code(_key(backend, body), body)
 
 
 def is_code_proven(store: Store, code_digest: str) -> bool:

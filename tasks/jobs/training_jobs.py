@@ -8,14 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
 
 from nodesweep.aws.platform import patient
-from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.follow import LogFollower
-from nodesweep.launch.registry import launcher_of, store_of
-from nodesweep.launch.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
-from nodesweep.polling import CallBudget, Clock
+from nodesweep.launch.registry import Backend
+from nodesweep.launch.watch import JobLimits, JobProgress, watch
+from nodesweep.polling import Clock
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.planning.fail_fast import is_step
 from nodesweep.tasks.sweeps.claims import read_claims, read_stop_mark
@@ -24,32 +21,32 @@ logger = logging.getLogger("nodesweep.jobs")
 
 
 @patient
-def job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
+def job_status(backend: Backend, job_name: str) -> JobStatus | None:
     """Return the status of one job; None if unknown."""
-    return launcher_of(platform).status(job_name)
+    return backend.launcher().status(job_name)
 
 
-def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[JobStatus]:
+def describe_training_jobs(backend: Backend, job_names: Sequence[str]) -> list[JobStatus]:
     """Return the status of each job that the backend knows.
 
     The calls count against the call budget that all watches share.
     """
-    found = launcher_of(platform).describe(job_names, _call_budget(platform).take)
+    found = backend.launcher().describe(job_names, backend.budget.take)
     return list(found.values())
 
 
 @patient
-def submit_training_job(platform: PlatformConfig, spec: JobSpec) -> JobStatus:
+def submit_training_job(backend: Backend, spec: JobSpec) -> JobStatus:
     """Start a training job, or adopt the existing one.
 
     It is not a task, because the job itself is a task run (tasks/sweeps/job_runs.py).
     """
-    return launcher_of(platform).submit(spec)
+    return backend.launcher().submit(spec)
 
 
 @patient
 def watch_training_jobs(
-    platform: PlatformConfig,
+    backend: Backend,
     sweep: str,
     job_names: Sequence[str],
     poll_seconds: float,
@@ -62,7 +59,7 @@ def watch_training_jobs(
     """Wait for the next of these jobs to end, follow their logs, and notice a stop of the sweep.
 
     Args:
-        platform: the config's platform.
+        backend: the platform's backend.
         sweep: the sweep's ID.
         job_names: the jobs to wait for.
         poll_seconds: shortest pause between two polls.
@@ -77,26 +74,26 @@ def watch_training_jobs(
     Returns:
         The statuses of the jobs that have ended.
     """
-    store = store_of(platform)
+    store = backend.store
 
     def is_stopped() -> bool:
         return read_stop_mark(store, sweep) not in (None, earlier_mark)
 
-    follower = _log_follower(platform)
+    follower = backend.follower
     if first_step is None:
         follower.begin(job_names, log_since)
     else:
         follower.begin(job_names, log_since, lambda line: is_step(line, first_step))
     return watch(
-        launcher_of(platform),
+        backend.launcher(),
         job_names,
         poll_seconds,
         limits,
         Clock(),
-        _call_budget(platform),
+        backend.budget,
         follower.poll,
         is_stopped,
-        _waits(platform),
+        backend.waits,
         None if first_step is None else follower.has_stepped,
         lambda states: on_poll(
             {name: JobProgress(state, follower.last_step(name)) for name, state in states.items()}
@@ -104,31 +101,11 @@ def watch_training_jobs(
     )
 
 
-@lru_cache(maxsize=64)
-def _call_budget(platform: PlatformConfig) -> CallBudget:
-    """Return the budget of this process's watches.
-
-    It is shared, since each watch ends with the first job and the next one starts at once.
-    """
-    return CallBudget(platform.calls_per_second, BURST_CALLS, Clock())
-
-
-@lru_cache(maxsize=64)
-def _waits(platform: PlatformConfig) -> dict[str, JobWait]:
-    """Return the JobWait of each job that this process watches, by name."""
-    return {}
-
-
-@lru_cache(maxsize=64)
-def _log_follower(platform: PlatformConfig) -> LogFollower:
-    return LogFollower(launcher_of(platform).logs)
-
-
-def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
+def list_training_jobs(backend: Backend, sweep: str) -> list[str]:
     """Return the names of a sweep's training jobs.
 
     Jobs that the backend lists come first, oldest first, then claimed jobs that it does not list
     and may never have accepted.
     """
-    listed = [job.name for job in launcher_of(platform).jobs_of(sweep)]
-    return [*listed, *sorted(read_claims(store_of(platform), sweep) - set(listed))]
+    listed = [job.name for job in backend.launcher().jobs_of(sweep)]
+    return [*listed, *sorted(read_claims(backend.store, sweep) - set(listed))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodesweep.configs.atomic import folder_problem
@@ -44,10 +44,11 @@ def read_facts(
     instance = config.node_type(config.training.instance_type)
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
+        local = LocalFiles(config)
         files = replace(
-            read_files(config, is_sent=not is_resume),
-            mentions_planned_steps=_says_planned_steps(config),
-            has_setup=_has_setup(config),
+            local.read(is_sent=not is_resume),
+            mentions_planned_steps=local.says_planned_steps(),
+            has_setup=local.has_setup(),
             entry_point_problem=None if is_resume else entry_point_problem(config),
         )
     except PreflightRefused as error:
@@ -119,111 +120,138 @@ def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:
     return config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
 
 
-def read_files(config: BenchmarkConfig, is_sent: bool = True) -> Files:
-    """Return the Dockerfile's bases, the files that name packages, and the code's requirements.
+@dataclass(frozen=True)
+class LocalFiles:
+    """The files of a config on this machine: its data, code and build context."""
 
-    With `is_sent`, include problems and notices about data, code and context that cannot be sent or
-    are left out.
-    """
-    image, requirements = config.image, read_requirements(config)
-    bases: tuple[str, ...] = ()
-    packages: dict[str, str] = {}
-    problems: list[str] = []
-    notices: list[str] = []
-    for read_notices in (_dataset_notices, _of_code, _of_context) if is_sent else ():
-        try:
-            notices += read_notices(config)
-        except PreflightRefused as error:
-            problems += error.problems
-    dockerfile = image.build_context / "Dockerfile"
-    if not problems and _has_context(config):
-        names = [
-            name
-            for name in list_context(image.build_context).files
-            if _NAMES_PACKAGES.fullmatch(name)
+    config: BenchmarkConfig
+
+    def read(self, is_sent: bool = True) -> Files:
+        """Return the Dockerfile's bases, the files that name packages, and the code's requirements.
+
+        With `is_sent`, include problems and notices about data, code and context that cannot be
+        sent or are left out.
+        """
+        image, requirements = self.config.image, read_requirements(self.config)
+        bases: tuple[str, ...] = ()
+        packages: dict[str, str] = {}
+        problems: list[str] = []
+        notices: list[str] = []
+        for read_notices in (
+            (self._dataset_notices, self._of_code, self._of_context) if is_sent else ()
+        ):
+            try:
+                notices += read_notices()
+            except PreflightRefused as error:
+                problems += error.problems
+        dockerfile = image.build_context / "Dockerfile"
+        if not problems and self._has_context():
+            names = [
+                name
+                for name in list_context(image.build_context).files
+                if _NAMES_PACKAGES.fullmatch(name)
+            ]
+            paths = [dockerfile, *(image.build_context / name for name in names)]
+            packages = {str(path): path.read_text(errors="replace") for path in paths}
+            found = dockerfile_bases(packages[str(dockerfile)], build_arguments(image))
+            bases = tuple(base.reference for base in found)
+        if requirements is not None:
+            packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
+            problems += requirements.missing
+        return Files(
+            bases,
+            packages,
+            requirements,
+            tuple(problems),
+            notices=tuple(notices),
+            dataset_bytes=self._dataset_bytes() if is_sent else None,
+        )
+
+    def _has_context(self) -> bool:
+        image = self.config.image
+        is_built = image.uri is None and not self.config.runs_unmodified_container
+        return is_built and (image.build_context / "Dockerfile").is_file()
+
+    def _of_code(self) -> list[str]:
+        source_dir = self.config.training.source_dir
+        if source_dir is None or not Path(source_dir).is_dir():
+            return []
+        left_out = _left_out("training.source_dir", Path(source_dir), code_of(self.config).secrets)
+        return [*left_out, *self._unread_requirements(Path(source_dir))]
+
+    def _unread_requirements(self, folder: Path) -> list[str]:
+        """Return a notice about a requirements.txt that no job sees, if any."""
+        found = unread_requirements(self.config, Path.cwd())
+        if found is None:
+            return []
+        if found.is_relative_to(folder.absolute()):
+            inside = found.relative_to(folder.absolute()).as_posix()
+            remedy = f"write the line `-r {inside}` into {folder / REQUIREMENTS_FILE}"
+        else:
+            remedy = f"copy it into {folder}, or set training.source_dir to its folder"
+        return [
+            f"training.source_dir: {found} is not installed, since only the {REQUIREMENTS_FILE} at"
+            f" the top of {folder} is; {remedy}"
         ]
-        paths = [dockerfile, *(image.build_context / name for name in names)]
-        packages = {str(path): path.read_text(errors="replace") for path in paths}
-        found = dockerfile_bases(packages[str(dockerfile)], build_arguments(image))
-        bases = tuple(base.reference for base in found)
-    if requirements is not None:
-        packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
-        problems += requirements.missing
-    return Files(
-        bases,
-        packages,
-        requirements,
-        tuple(problems),
-        notices=tuple(notices),
-        dataset_bytes=_dataset_bytes(config) if is_sent else None,
-    )
 
+    def _of_context(self) -> list[str]:
+        if not self._has_context():
+            return []
+        root = self.config.image.build_context
+        return _left_out("image.context", root, list_context(root).secrets)
 
-def _has_context(config: BenchmarkConfig) -> bool:
-    image = config.image
-    is_built = image.uri is None and not config.runs_unmodified_container
-    return is_built and (image.build_context / "Dockerfile").is_file()
+    def _dataset_notices(self) -> list[str]:
+        """Return notices about files next to the data of a local source.
 
+        Missing data is reported by the run.
 
-def _of_code(config: BenchmarkConfig) -> list[str]:
-    source_dir = config.training.source_dir
-    if source_dir is None or not Path(source_dir).is_dir():
-        return []
-    left_out = _left_out("training.source_dir", Path(source_dir), code_of(config).secrets)
-    return [*left_out, *_unread_requirements(config, Path(source_dir))]
+        Raises:
+            PreflightRefused: the data cannot be sent.
+        """
+        section = self.config.dataset
+        if section is None or section.is_remote:
+            return []
+        try:
+            return notices_of(section, list_directory(section).names)
+        except DatasetMissing:
+            return []
+        except DatasetRefused as error:
+            raise PreflightRefused(str(error)) from error
 
+    def _dataset_bytes(self) -> int | None:
+        """Return the size of a local dataset; None if it is in S3 or cannot be sent."""
+        section = self.config.dataset
+        if section is None or section.is_remote:
+            return None
+        try:
+            return sum(path.stat().st_size for path in list_directory(section).paths)
+        except (DatasetMissing, DatasetRefused):
+            return None
 
-def _unread_requirements(config: BenchmarkConfig, folder: Path) -> list[str]:
-    """Return a notice about a requirements.txt that no job sees, if any."""
-    found = unread_requirements(config, Path.cwd())
-    if found is None:
-        return []
-    if found.is_relative_to(folder.absolute()):
-        inside = found.relative_to(folder.absolute()).as_posix()
-        remedy = f"write the line `-r {inside}` into {folder / REQUIREMENTS_FILE}"
-    else:
-        remedy = f"copy it into {folder}, or set training.source_dir to its folder"
-    return [
-        f"training.source_dir: {found} is not installed, since only the {REQUIREMENTS_FILE} at the"
-        f" top of {folder} is; {remedy}"
-    ]
+    def has_setup(self) -> bool:
+        """Return True if the code has a setup.py."""
+        source_dir = self.config.training.source_dir
+        return source_dir is not None and (Path(source_dir) / "setup.py").exists()
 
+    def says_planned_steps(self) -> bool | None:
+        """Return Files.mentions_planned_steps, judging by the code's text.
 
-def _of_context(config: BenchmarkConfig) -> list[str]:
-    if not _has_context(config):
-        return []
-    root = config.image.build_context
-    return _left_out("image.context", root, list_context(root).secrets)
-
-
-def _dataset_notices(config: BenchmarkConfig) -> list[str]:
-    """Return notices about files next to the data of a local source.
-
-    Missing data is reported by the run.
-
-    Raises:
-        PreflightRefused: the data cannot be sent.
-    """
-    section = config.dataset
-    if section is None or section.is_remote:
-        return []
-    try:
-        return notices_of(section, list_directory(section).names)
-    except DatasetMissing:
-        return []
-    except DatasetRefused as error:
-        raise PreflightRefused(str(error)) from error
-
-
-def _dataset_bytes(config: BenchmarkConfig) -> int | None:
-    """Return the size of a local dataset; None if it is in S3 or cannot be sent."""
-    section = config.dataset
-    if section is None or section.is_remote:
-        return None
-    try:
-        return sum(path.stat().st_size for path in list_directory(section).paths)
-    except (DatasetMissing, DatasetRefused):
-        return None
+        The program may still not report them at run time.
+        """
+        source_dir = self.config.training.source_dir
+        if not self.config.ends_early(1) or source_dir is None or not Path(source_dir).is_dir():
+            return None
+        if "planned_steps" in self.config.training.metric_definitions:
+            return True
+        try:
+            files = code_of(self.config).files
+        except PreflightRefused:  # reported by read()
+            return None
+        return any(
+            _SAYS_PLANNED_STEPS.search(path.read_text(errors="replace"))
+            for path in files
+            if path.suffix == ".py" and path.name != CLOCK_FILE
+        )
 
 
 def _left_out(field: str, folder: Path, secrets: Sequence[str]) -> list[str]:
@@ -235,29 +263,3 @@ def _left_out(field: str, folder: Path, secrets: Sequence[str]) -> list[str]:
         " out, since the name suggests a secret; rename what the program needs, or pass it through"
         " training.environment"
     ]
-
-
-def _has_setup(config: BenchmarkConfig) -> bool:
-    source_dir = config.training.source_dir
-    return source_dir is not None and (Path(source_dir) / "setup.py").exists()
-
-
-def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
-    """Return Files.mentions_planned_steps, judging by the code's text.
-
-    The program may still not report them at run time.
-    """
-    source_dir = config.training.source_dir
-    if not config.ends_early(1) or source_dir is None or not Path(source_dir).is_dir():
-        return None
-    if "planned_steps" in config.training.metric_definitions:
-        return True
-    try:
-        files = code_of(config).files
-    except PreflightRefused:  # reported by read_files()
-        return None
-    return any(
-        _SAYS_PLANNED_STEPS.search(path.read_text(errors="replace"))
-        for path in files
-        if path.suffix == ".py" and path.name != CLOCK_FILE
-    )

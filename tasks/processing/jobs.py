@@ -11,9 +11,8 @@ from typing import Any
 
 from nodesweep.aws.platform import aws_client, patient
 from nodesweep.aws.storage import put_once
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import SweepStopped, ValidationJobFailed
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.kind import PROCESSING
 from nodesweep.launch.sagemaker.processing import submit, watch_job
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP
@@ -28,7 +27,11 @@ _STOP_GRACE_SECONDS = 600
 """Seconds beyond the maximum runtime, for the upload of the results and the platform's delays."""
 
 
-def failure_text(platform: PlatformConfig, job: JobStatus, last_lines: Sequence[str] = ()) -> str:
+def _sagemaker(backend: Backend) -> Any:
+    return aws_client("sagemaker", backend.platform)
+
+
+def failure_text(backend: Backend, job: JobStatus, last_lines: Sequence[str] = ()) -> str:
     """Return why an incomplete job gave no verdict, with its last lines and its log's location."""
     ending = "failed" if job.state == "failed" else "was stopped"
     if job.state == "failed" and job.started_at is None:
@@ -38,6 +41,7 @@ def failure_text(platform: PlatformConfig, job: JobStatus, last_lines: Sequence[
         "; ".join(text.strip().rstrip(".") for text in reasons if text)
         or "SageMaker gives no reason"
     )
+    platform = backend.platform
     endpoint = f" --endpoint-url {platform.endpoint_url}" if platform.endpoint_url else ""
     sweep = names.sweep_of_validation_job(job.name)
     lines = "".join(f"\n    {line}" for line in last_lines) + ("\n" if last_lines else " ")
@@ -50,13 +54,13 @@ def failure_text(platform: PlatformConfig, job: JobStatus, last_lines: Sequence[
 
 
 @patient
-def validation_job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
+def validation_job_status(backend: Backend, job_name: str) -> JobStatus | None:
     """Return the status of one Processing job; None if unknown."""
-    return PROCESSING.status(aws_client("sagemaker", platform), job_name)
+    return PROCESSING.status(_sagemaker(backend), job_name)
 
 
 def submit_validation_job(
-    platform: PlatformConfig, sweep: str, request: Mapping[str, Any], document: bytes
+    backend: Backend, sweep: str, request: Mapping[str, Any], document: bytes
 ) -> JobStatus:
     """Start the dataset's validation job in SageMaker, or adopt the existing one.
 
@@ -67,16 +71,17 @@ def submit_validation_job(
         SweepStopped: the sweep has been stopped.
         JobRefused: the job is refused; see submit().
     """
-    key = names.validation_request_key(platform.prefix, sweep, request["ProcessingJobName"])
+    platform, name = backend.platform, request["ProcessingJobName"]
+    key = names.validation_request_key(platform.prefix, sweep, name)
     put_once(aws_client("s3", platform), platform.bucket, key, document)
-    if read_stop_mark(store_of(platform), sweep) is not None:
+    if read_stop_mark(backend.store, sweep) is not None:
         raise sweep_stopped(sweep)
-    return submit(aws_client("sagemaker", platform), request)
+    return submit(_sagemaker(backend), request)
 
 
 @patient
 def watch_validation_job(
-    platform: PlatformConfig,
+    backend: Backend,
     sweep: str,
     job_name: str,
     poll_seconds: float,
@@ -84,15 +89,15 @@ def watch_validation_job(
     max_runtime_seconds: float,
 ) -> JobStatus:
     """Wait until the validation job has ended; stop it if the sweep is stopped."""
-    store, clock = store_of(platform), Clock()
+    clock = Clock()
     return watch_job(
-        aws_client("sagemaker", platform),
+        _sagemaker(backend),
         job_name,
         poll_seconds,
         JobLimits(queue_seconds, max_runtime_seconds + _STOP_GRACE_SECONDS),
         clock,
-        CallBudget(platform.calls_per_second, BURST_CALLS, clock),
-        lambda: read_stop_mark(store, sweep) is not None,
+        CallBudget(backend.platform.calls_per_second, BURST_CALLS, clock),
+        lambda: read_stop_mark(backend.store, sweep) is not None,
     )
 
 

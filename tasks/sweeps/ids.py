@@ -11,28 +11,26 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from nodesweep.aws.platform import patient
-from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
+from nodesweep.tasks.sweeps.records import Sweeps
 
 _MOST_SECONDS = 1000
 """Maximum number of runs of one config that may start in the same second."""
 
 
-def claimed_sweep_id(
-    store: Store, config: BenchmarkConfig, started: datetime, run: str
-) -> str | None:
+def claimed_sweep_id(sweeps: Sweeps, started: datetime, run: str) -> str | None:
     """Return the ID that this run has claimed; None if it has none."""
-    for sweep in _candidates(config, started):
-        claimant = _claimant(store, sweep)
+    for sweep in _candidates(sweeps, started):
+        claimant = _claimant(sweeps.store, sweep)
         if claimant is None or claimant == run:
             return None if claimant is None else sweep
     return None
 
 
 @patient
-def claim_sweep_id(store: Store, config: BenchmarkConfig, started: datetime, run: str) -> str:
+def claim_sweep_id(sweeps: Sweeps, started: datetime, run: str) -> str:
     """Claim an ID for a new sweep that no other run has or can get.
 
     An earlier try of this run may have claimed it.
@@ -40,15 +38,16 @@ def claim_sweep_id(store: Store, config: BenchmarkConfig, started: datetime, run
     Raises:
         RunFailed: no ID is left.
     """
-    for sweep in _candidates(config, started):
-        if _try_claim(store, sweep, run):
+    for sweep in _candidates(sweeps, started):
+        if _try_claim(sweeps.store, sweep, run):
             return sweep
     raise RunFailed(
         f"{_MOST_SECONDS} runs of this config have started since {started}; try again later"
     )
 
 
-def _candidates(config: BenchmarkConfig, started: datetime) -> Iterator[str]:
+def _candidates(sweeps: Sweeps, started: datetime) -> Iterator[str]:
+    config = sweeps.config
     for seconds in range(_MOST_SECONDS):
         yield names.sweep_id(config, started + timedelta(seconds=seconds))
 

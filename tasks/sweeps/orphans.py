@@ -6,10 +6,9 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
 from nodesweep.launch.protocol import HeldJob, Launcher
-from nodesweep.launch.registry import launcher_of, store_of, validations_of
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.claims import read_claims, read_validation_claims
@@ -88,17 +87,17 @@ def _jobs_of_sweep(store: Store, sweep: str, jobs: Collection[HeldJob]) -> list[
     return [name for name, tag in tags.items() if tag == sweep or (tag is None and name in claimed)]
 
 
-def find_validation_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
+def find_validation_orphans(backend: Backend, grace_seconds: float) -> list[str]:
     """Find jobs that validate datasets and have lost their owner.
 
     Best effort: the role may not be allowed to list them.
     """
     found: list[str] = []
     with best_effort("can't look for orphaned Processing jobs"):
-        found = validation_orphans(validations_of(platform), store_of(platform), grace_seconds)
+        found = validation_orphans(backend.validations(), backend.store, grace_seconds)
     return found
 
 
-def find_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
+def find_orphans(backend: Backend, grace_seconds: float) -> list[str]:
     """Find training jobs that have lost their owner."""
-    return orphans(launcher_of(platform), store_of(platform), grace_seconds)
+    return orphans(backend.launcher(), backend.store, grace_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nodesweep.aws.platform import patient, persistent
@@ -17,14 +18,40 @@ from nodesweep.tasks.sweeps.folder import parse_record
 logger = logging.getLogger("nodesweep.sweep")
 
 
-def latest_sweep(store: Store, config: BenchmarkConfig) -> str:
+@dataclass(frozen=True)
+class Sweeps:
+    """The sweeps of one config in a store."""
+
+    store: Store
+    config: BenchmarkConfig
+
+    def quick(self) -> Sweeps:
+        """Return the same sweeps in a store whose calls give up after seconds; see Store."""
+        return replace(self, store=self.store.quick())
+
+    def names(self) -> list[str]:
+        """Return every sweep of exactly this config, oldest first."""
+        found = self.store.folders(names.sweeps_prefix(self.store.prefix))
+        return sorted(filter(self.include, found))
+
+    def include(self, sweep: str) -> bool:
+        """Return True if a sweep of that ID is, or would be, one of exactly this config."""
+        return names.sweep_matches(sweep, self.config)
+
+    def is_done(self, sweep: str) -> bool:
+        """Return True if the sweep's report has a completed run of every point."""
+        key = names.report_key(self.store.prefix, sweep, names.REPORT_JSON)
+        return is_complete(self.store.get(key), self.config)
+
+
+def latest_sweep(sweeps: Sweeps) -> str:
     """Return the latest sweep of exactly this config, which --resume without an ID continues.
 
     Raises:
         SweepNotFound: the config has no sweep.
         SweepNotNamed: it is finished or was never recorded, so a different one may be meant.
     """
-    mine = sweeps_of(store, config)
+    store, mine = sweeps.store, sweeps.names()
     if not mine:
         raise SweepNotFound(
             f"no sweep of this config under {store.uri(names.sweeps_prefix(store.prefix))};"
@@ -39,7 +66,7 @@ def latest_sweep(store: Store, config: BenchmarkConfig) -> str:
             " sweep without --resume"
             + (f", or resume an earlier one: --resume {earlier}" if earlier else "")
         )
-    if _is_done(store, config, latest):
+    if sweeps.is_done(latest):
         raise SweepNotNamed(
             f"--resume: the latest sweep of this config, {latest}, is finished: all its points have"
             " a completed run. A run that ended before its sweep began left nothing to resume:"
@@ -48,24 +75,19 @@ def latest_sweep(store: Store, config: BenchmarkConfig) -> str:
     return latest
 
 
-def unfinished_sweep(store: Store, config: BenchmarkConfig, excluding: str) -> str | None:
+def unfinished_sweep(sweeps: Sweeps, excluding: str) -> str | None:
     """Return the latest sweep of exactly this config if --resume could continue it.
 
     The sweep `excluding` is ignored.
     """
-    latest = next((one for one in reversed(sweeps_of(store, config)) if one != excluding), None)
-    if latest is None or not _has_begun(store, latest):
+    latest = next((one for one in reversed(sweeps.names()) if one != excluding), None)
+    if latest is None or not _has_begun(sweeps.store, latest):
         return None
-    return None if _is_done(store, config, latest) else latest
+    return None if sweeps.is_done(latest) else latest
 
 
 def _has_begun(store: Store, sweep: str) -> bool:
     return has_record(store, sweep) or is_being_validated(store, sweep)
-
-
-def _is_done(store: Store, config: BenchmarkConfig, sweep: str) -> bool:
-    key = names.report_key(store.prefix, sweep, names.REPORT_JSON)
-    return is_complete(store.get(key), config)
 
 
 def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
@@ -83,12 +105,6 @@ def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
         )
     except ReportUnreadable:
         return False
-
-
-def sweeps_of(store: Store, config: BenchmarkConfig) -> list[str]:
-    """Return every sweep of exactly this config, oldest first."""
-    found = store.folders(names.sweeps_prefix(store.prefix))
-    return sorted(sweep for sweep in found if names.sweep_matches(sweep, config))
 
 
 def has_record(store: Store, sweep: str) -> bool:
@@ -111,9 +127,9 @@ def begins_with_validation(store: Store, sweep: str) -> bool:
 
 
 @patient
-def find_latest_sweep(store: Store, config: BenchmarkConfig) -> str:
+def find_latest_sweep(sweeps: Sweeps) -> str:
     """Return the sweep that --resume without an ID continues; raises latest_sweep()'s errors."""
-    return latest_sweep(store, config)
+    return latest_sweep(sweeps)
 
 
 @patient

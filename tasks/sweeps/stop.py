@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import CALL_ERRORS, RecordDamaged, SweepNotFound, best_effort
-from nodesweep.launch.registry import launcher_of, store_of, validations_of
+from nodesweep.launch.registry import Backend, backend_of, store_of
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped, read_validation_claims
 from nodesweep.tasks.sweeps.records import has_record, read_sweep_record
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
@@ -26,25 +26,26 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     Jobs are looked up on the platform named in the sweep's record. Raises the errors of
     stop_sweep_jobs_now().
     """
-    platform = platform_of_jobs(platform, sweep)
+    backend = backend_of(platform_of_jobs(platform, sweep))
+    store = backend.store
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep} can't be listed"):
         # Only for the return value: others may stop them meanwhile.
-        running = running_jobs(platform, sweep)
+        running = running_jobs(backend, sweep)
     # The mark comes first: a run of the sweep either sees it before it sends a job, or has claimed
     # that job by now.
     with best_effort(
         f"sweep {sweep} can't be marked as stopped,"
         " so if it is still running, it may submit further jobs"
     ):
-        mark_sweep_stopped(store_of(platform), sweep)
+        mark_sweep_stopped(store, sweep)
     with best_effort(f"can't tell whether sweep {sweep} has begun"):
-        if not running and not has_record(store_of(platform).quick(), sweep):
+        if not running and not has_record(store.quick(), sweep):
             logger.warning(
                 "no sweep %s has begun; is the ID correct? If it begins later, it submits no jobs",
                 sweep,
             )
-    stopped = sorted({*running, *stop_sweep_jobs_now(platform, sweep)})
+    stopped = sorted({*running, *stop_sweep_jobs_now(backend, sweep)})
     for name in stopped:
         logger.info("%s is stopped or stopping", name)
     return stopped
@@ -69,15 +70,13 @@ def platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
         return platform
 
 
-def still_running(
-    platform: PlatformConfig, sweep: str, job_names: Sequence[str]
-) -> set[str] | None:
+def still_running(backend: Backend, sweep: str, job_names: Sequence[str]) -> set[str] | None:
     """Return the jobs among these that the platform lists as not ended.
 
     Return None if the list lacks one of them, or the call fails within a quick client's limits.
     """
     try:
-        listed = launcher_of(platform, quick=True).jobs_of(sweep)
+        listed = backend.launcher(quick=True).jobs_of(sweep)
     except CALL_ERRORS:
         return None
     has_ended = {job.name: job.has_ended for job in listed}
@@ -86,16 +85,16 @@ def still_running(
     return {name for name in job_names if not has_ended[name]}
 
 
-def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
+def running_jobs(backend: Backend, sweep: str) -> list[str]:
     """Return the sweep's listed jobs that have not ended.
 
     Before its first training job, that is the job that validates its dataset. The query
     gives up after seconds rather than minutes.
     """
-    listed = launcher_of(platform, quick=True).jobs_of(sweep)
+    listed = backend.launcher(quick=True).jobs_of(sweep)
     running = [job.name for job in listed if not job.has_ended]
     if not listed:
-        claimed = read_validation_claims(store_of(platform).quick(), sweep)
-        validating = validations_of(platform, quick=True).describe(claimed)
+        claimed = read_validation_claims(backend.store.quick(), sweep)
+        validating = backend.validations(quick=True).describe(claimed)
         running += [name for name, job in validating.items() if not job.has_ended]
     return running

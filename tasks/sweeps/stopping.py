@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import CALL_ERRORS, BackendUnusable, JobRefused, best_effort, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS, Launcher
-from nodesweep.launch.registry import launcher_of, store_of, validations_of
+from nodesweep.launch.registry import Backend
 from nodesweep.polling import ENDING_CLOCK, Clock, intervals
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.sweeps.claims import read_claims, read_validation_claims
@@ -229,16 +228,14 @@ class _Ending:
                     self._refused.add(name)
 
 
-def stop_sweep_jobs_now(
-    platform: PlatformConfig, sweep: str, job_names: Iterable[str] = ()
-) -> list[str]:
+def stop_sweep_jobs_now(backend: Backend, sweep: str, job_names: Iterable[str] = ()) -> list[str]:
     """End these jobs first, then all others of the sweep; return those that had not ended.
 
     It is not a task, because Prefect starts no further tasks in a run that is being cancelled.
     Raises the errors of end_jobs().
     """
-    launcher, store = launcher_of(platform), store_of(platform)
-    validating, refusal = _end_validation(platform, sweep)
+    launcher, store = backend.launcher(), backend.store
+    validating, refusal = _end_validation(backend, sweep)
     try:
         stopped = end_jobs(
             launcher,
@@ -260,7 +257,7 @@ def stop_sweep_jobs_now(
     return [*validating, *stopped]
 
 
-def _end_validation(platform: PlatformConfig, sweep: str) -> tuple[list[str], JobRefused | None]:
+def _end_validation(backend: Backend, sweep: str) -> tuple[list[str], JobRefused | None]:
     """End the jobs that may validate the sweep's dataset.
 
     Returns:
@@ -269,33 +266,33 @@ def _end_validation(platform: PlatformConfig, sweep: str) -> tuple[list[str], Jo
     """
     claimed: list[str] = []
     with best_effort(f"can't tell whether {sweep} has a Processing job"):
-        claimed = read_validation_claims(store_of(platform), sweep)
+        claimed = read_validation_claims(backend.store, sweep)
     try:
-        return end_jobs(validations_of(platform), claimed, ENDING_CLOCK), None
+        return end_jobs(backend.validations(), claimed, ENDING_CLOCK), None
     except JobRefused as error:
         return [], error
 
 
-def stop_processing_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
+def stop_processing_jobs(backend: Backend, job_names: Sequence[str]) -> list[str]:
     """Stop these jobs that validate datasets."""
-    return end_jobs(validations_of(platform), job_names, ENDING_CLOCK)
+    return end_jobs(backend.validations(), job_names, ENDING_CLOCK)
 
 
-def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
+def release_pools_now(backend: Backend, sweep: str, job_names: Iterable[str]) -> list[str]:
     """Release the warm pools of the sweep's ended jobs, both given and listed; not a task.
 
     A pool listed as ended has ended; any other status in the list may be outdated.
     """
-    launcher, wanted = launcher_of(platform), set(job_names)
+    launcher, wanted = backend.launcher(), set(job_names)
     with best_effort(f"the warm pools of {sweep} can't be listed"):
         for job in launcher.jobs_of(sweep):
             (wanted.discard if job.retention == "over" else wanted.add)(job.name)
     return release_pools(launcher, sorted(wanted), ENDING_CLOCK)
 
 
-def stop_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
+def stop_training_jobs(backend: Backend, job_names: Sequence[str]) -> list[str]:
     """Stop these training jobs."""
-    return end_jobs(launcher_of(platform), job_names, ENDING_CLOCK)
+    return end_jobs(backend.launcher(), job_names, ENDING_CLOCK)
 
 
 def release_pools(

@@ -20,7 +20,7 @@ from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
-from nodesweep.launch.registry import launcher_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.batch import payload_name
 from nodesweep.scaling import names
 
@@ -40,7 +40,9 @@ def test_sweep_through_a_queue_is_measured_resumed_and_stopped(
         config = queued(sweep_config(served), made_queue(served, "training", capacity=4))
         result = scaling_benchmark(config)
         assert [point.status for point in result.report.points] == ["Completed"] * 3
-        listed = [job.name for job in launcher_of(config.platform).jobs_of(result.sweep_id)]
+        listed = [
+            job.name for job in backend_of(config.platform).launcher().jobs_of(result.sweep_id)
+        ]
         assert len(listed) == 3
         again = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
         assert again.report.points == result.report.points
@@ -108,5 +110,5 @@ def test_nobody_leaves_jobs_in_a_queue_without_a_deadline(
         config = queued(sweep_config(served), made_queue(served, "training", capacity=4))
         with pytest.raises(PreflightRefused, match=r"platform\.batch: .*--detach"):
             start_detached_sweep(config)
-        assert launcher_of(config.platform).jobs_of("any") == []
+        assert backend_of(config.platform).launcher().jobs_of("any") == []
         assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []

@@ -46,7 +46,8 @@ def histories(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 
 def nights(config: BenchmarkConfig) -> dict[str, dict[int, float]]:
-    return nodesweep.flows.report._nights(config, store_of(config.platform), {TYPE: report_of(8)})
+    store = store_of(config.platform)
+    return nodesweep.flows.report._nights(config.report, store, config.name, {TYPE: report_of(8)})
 
 
 def late(make_config: Make) -> BenchmarkConfig:

@@ -21,7 +21,6 @@ from nodesweep.errors import SweepStopped
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
-from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as
@@ -126,9 +125,9 @@ def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(
     sweep = "bench-20261120000004-" + names.config_digest(config)[:8]
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def stop_then_submit(platform: Any, spec: Any) -> Any:
-        mark_sweep_stopped(store_of(platform), sweep)
-        return submit(platform, spec)
+    def stop_then_submit(backend: Any, spec: Any) -> Any:
+        mark_sweep_stopped(backend.store, sweep)
+        return submit(backend, spec)
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", stop_then_submit)
     with pytest.raises(SweepStopped):

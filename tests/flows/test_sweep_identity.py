@@ -24,10 +24,10 @@ import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.launch.registry import store_of
-from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec
 from nodesweep.tasks.sweeps.ids import claim_sweep_id
+from nodesweep.tasks.sweeps.records import Sweeps
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run, write_config
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -118,10 +118,10 @@ def test_retried_flow_run_keeps_its_own_id(
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", crash_once)
     claim = claim_sweep_id
 
-    def second_comer(store: Store, config: BenchmarkConfig, started: datetime, run: str) -> str:
+    def second_comer(sweeps: Sweeps, started: datetime, run: str) -> str:
         if not begun:
-            claim(store, config, started, "another run")
-        return claim(store, config, started, run)
+            claim(sweeps, started, "another run")
+        return claim(sweeps, started, run)
 
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "claim_sweep_id", second_comer)
     with simulated() as served:
@@ -155,8 +155,8 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
         assert stopped == [], "it was cancelled before it had a sweep"
         served.s3.create_bucket(Bucket=config.platform.bucket)
         store = store_of(config.platform)
-        claim_sweep_id(store, config, started, "another run")
-        own = claim_sweep_id(store, config, started, str(run_id))
+        claim_sweep_id(Sweeps(store, config), started, "another run")
+        own = claim_sweep_id(Sweeps(store, config), started, str(run_id))
         hook(None, run, None)
     assert stopped == [own]
     assert shown == ["Unwatched", "Cancelled"]
@@ -192,7 +192,7 @@ def test_resume_without_an_id_asks_for_it_where_it_is_not_certain(
             raise SystemExit("killed")
 
         with monkeypatch.context() as patches, pytest.raises(SystemExit):
-            patches.setattr(nodesweep.flows.scaling_benchmark, "prepare_inputs", die)
+            patches.setattr(nodesweep.flows.scaling_benchmark.Preparation, "prepare_inputs", die)
             scaling_benchmark(config)
         unrecorded = nodesweep_run(config, tmp_path, "--resume")
         assert unrecorded.exit_code == 2, unrecorded.output

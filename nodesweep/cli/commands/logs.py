@@ -17,7 +17,7 @@ from nodesweep.cli.output import print_text
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed, SweepNotFound, best_effort
 from nodesweep.launch.protocol import JobLog
-from nodesweep.launch.registry import backend_of, launcher_of, store_of, validations_of
+from nodesweep.launch.registry import backend_of, store_of
 from nodesweep.launch.saved_logs import is_saved, read_saved_log, saved_files
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
@@ -112,15 +112,15 @@ def show_logs(
 
 def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
     """Return the sweep's training and Processing jobs; those from lists lack some status fields."""
-    platform = config.platform
-    launcher = launcher_of(platform)
+    backend = backend_of(config.platform)
+    launcher = backend.launcher()
     jobs = list(launcher.jobs_of(sweep))
     for first in jobs[:1]:  # registers the values to mask in logs; all jobs of a sweep share them
         launcher.status(first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
-    claimed = read_validation_claims(store_of(platform), sweep)
-    return [*jobs, *validations_of(platform).describe(claimed).values()]
+    claimed = read_validation_claims(backend.store, sweep)
+    return [*jobs, *backend.validations().describe(claimed).values()]
 
 
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> bool:
@@ -172,9 +172,9 @@ class _LogPrinter:
         """Save an ended job's log, unless that is done; an incomplete copy is better than none."""
         if is_saved(job, self._folder):
             return
-        platform, has_copy = self._config.platform, bool(saved_files(job.name, self._folder))
+        has_copy = bool(saved_files(job.name, self._folder))
         with best_effort(f"the log of {job.name} can't be read") if has_copy else nullcontext():
-            backend_of(platform).save_log(platform, job.name, self._folder)
+            backend_of(self._config.platform).save_log(job.name, self._folder)
 
     def raise_if_nothing_printed(self) -> None:
         """Raise SweepNotFound if nothing was printed."""
@@ -205,7 +205,7 @@ class _LogPrinter:
     def _print_new(self, name: str, created: datetime) -> None:
         """Print all pages of a job's log; for a followed job, start where the last call stopped."""
         if name not in self._followed:
-            self._followed[name] = launcher_of(self._config.platform).logs(name, created)
+            self._followed[name] = backend_of(self._config.platform).launcher().logs(name, created)
         log, key = self._followed[name], _key_of(name)
         while True:
             for at, line in sorted(log.new_lines()):

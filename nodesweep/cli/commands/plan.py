@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig, variables_of
 from nodesweep.flows.stages.offline import CheckedSweep, check_offline, check_requests
-from nodesweep.launch.registry import backend_of, renderer_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import old_price_text, price_of
 from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
@@ -269,16 +269,19 @@ class Requests(NamedTuple):
 def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
     """Return every point's request with secrets masked; the unknown image digest is all zeros."""
     platform, facts = config.platform, checked.facts
+    backend = backend_of(platform)
     registry = f"{platform.account_id}.dkr.ecr.{platform.region}.amazonaws.com"
     inputs = ResolvedInputs(
         sweep_id=names.sweep_id(config, datetime.now(UTC)),
         image_uri=_container(config, facts) or _unbuilt_image(config, registry),
         **_dataset_place(config),
         source_uri=(
-            code_uri(config, not facts.files.has_layer) if config.training.source_dir else None
+            code_uri(backend, config, not facts.files.has_layer)
+            if config.training.source_dir
+            else None
         ),
     )
-    variables, render = variables_of(config.training.environment), renderer_of(platform)
+    variables, render = variables_of(config.training.environment), backend.render
     shown = [
         hide_in_request(render(build_spec(config, point, inputs, render)), variables)
         for point in facts.plan.points
@@ -309,9 +312,9 @@ def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
         bucket, prefix = split_uri(section.source)
         return {"dataset_uri": f"s3://{bucket}/{prefix}", "dataset_folders": ("<folder>",)}
     dataset = scan_directory(section)
-    check_keys(dataset, section, platform)
+    check_keys(dataset, section, platform.prefix)
     folders = channel_folders(section, [file.name for file in dataset.files])
-    if place := backend_of(platform).shared_folder(platform, section.source):
+    if place := backend_of(platform).shared_folder(section.source):
         return {"dataset_uri": place, "dataset_folders": folders}
     prefix = names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)
     return {"dataset_uri": f"s3://{platform.bucket}/{prefix}", "dataset_folders": folders}

@@ -12,30 +12,10 @@ from nodesweep.launch.sagemaker.logs import read_nodes
 from nodesweep.launch.sagemaker.request import render
 from nodesweep.launch.sagemaker.results import read_job_metrics
 from nodesweep.launch.sagemaker.shape import shape_problems
-from nodesweep.launch.sagemaker.status import kind_of_platform
+from nodesweep.launch.sagemaker.status import kind_of_arn
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.utilisation import read_job_utilisation
 from nodesweep.scaling.rules.rule import Facts, Findings
-
-
-def _launcher(platform: PlatformConfig, quick: bool) -> Launcher:
-    from nodesweep.launch.sagemaker.batch import training_launcher
-
-    return training_launcher(_client(platform, quick), platform, quick)
-
-
-def _validations(platform: PlatformConfig, quick: bool) -> Launcher:
-    from nodesweep.launch.sagemaker.kind import PROCESSING
-    from nodesweep.launch.sagemaker.launcher import SageMakerJobs
-
-    return SageMakerJobs(_client(platform, quick), platform, PROCESSING)
-
-
-def _client(platform: PlatformConfig, quick: bool) -> Any:
-    # aws_client() caches by the arguments as written: quick=False would make a second client.
-    if quick:
-        return aws_client("sagemaker", platform, quick=True)
-    return aws_client("sagemaker", platform)
 
 
 def _check_account(facts: Facts) -> Findings:
@@ -51,33 +31,49 @@ def _describe_capacity(facts: Facts) -> list[str]:
     return describe_capacity(facts, clients_of(facts.config.platform))
 
 
-def _code_uri(platform: PlatformConfig, key: str) -> str:
-    return f"s3://{platform.bucket}/{key}"
+def bind(platform: PlatformConfig) -> Backend:
+    """Return the platform's backend."""
 
+    def client(quick: bool) -> Any:
+        # aws_client() caches by the arguments as written: quick=False would make a second client.
+        if quick:
+            return aws_client("sagemaker", platform, quick=True)
+        return aws_client("sagemaker", platform)
 
-def _send_code(platform: PlatformConfig, key: str, body: bytes) -> str:
-    from nodesweep.aws.storage import put_once
+    def launcher(quick: bool = False) -> Launcher:
+        from nodesweep.launch.sagemaker.batch import training_launcher
 
-    return put_once(aws_client("s3", platform), platform.bucket, key, body)
+        return training_launcher(client(quick), platform, quick)
 
+    def validations(quick: bool = False) -> Launcher:
+        from nodesweep.launch.sagemaker.kind import PROCESSING
+        from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 
-BACKEND = Backend(
-    is_aws=True,
-    request="CreateTrainingJob",
-    sending_calls=("CreateTrainingJob", "SubmitServiceJob"),
-    render=render,
-    shape_problems=shape_problems,
-    slow_modules=("sagemaker.core.resources",),
-    launcher=_launcher,
-    validations=_validations,
-    store=BucketStore,
-    kind=kind_of_platform,
-    check_account=_check_account,
-    describe_capacity=_describe_capacity,
-    read_nodes=read_nodes,
-    read_metrics=read_job_metrics,
-    read_utilisation=read_job_utilisation,
-    code_uri=_code_uri,
-    send_code=_send_code,
-    shared_folder=lambda platform, folder: None,
-)
+        return SageMakerJobs(client(quick), platform, PROCESSING)
+
+    def send_code(key: str, body: bytes) -> str:
+        from nodesweep.aws.storage import put_once
+
+        return put_once(aws_client("s3", platform), platform.bucket, key, body)
+
+    return Backend(
+        platform,
+        is_aws=True,
+        request="CreateTrainingJob",
+        sending_calls=("CreateTrainingJob", "SubmitServiceJob"),
+        store=BucketStore(platform),
+        kind=kind_of_arn(platform.role_arn),
+        render=lambda spec: render(platform, spec),
+        shape_problems=shape_problems,
+        slow_modules=("sagemaker.core.resources",),
+        launcher=launcher,
+        validations=validations,
+        check_account=_check_account,
+        describe_capacity=_describe_capacity,
+        read_nodes=lambda job_name: read_nodes(platform, job_name),
+        read_metrics=lambda sweep, job_name: read_job_metrics(platform, sweep, job_name),
+        read_utilisation=lambda job: read_job_utilisation(platform, job),
+        code_uri=lambda key: f"s3://{platform.bucket}/{key}",
+        send_code=send_code,
+        shared_folder=lambda folder: None,
+    )

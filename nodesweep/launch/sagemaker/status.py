@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling.job import (
     OVER_TIME,
     TRAINING_PHASE,
@@ -129,11 +128,6 @@ def kind_of_arn(arn: str) -> PlatformKind:
     account = arn.split(":")[4] if arn.count(":") >= 5 else ""
     kinds: dict[str, PlatformKind] = {EMULATED_ACCOUNT: "emulated", SIMULATED_ACCOUNT: "simulated"}
     return kinds.get(account, "aws")
-
-
-def kind_of_platform(platform: PlatformConfig) -> PlatformKind:
-    """Return the kind of the configured platform."""
-    return kind_of_arn(platform.role_arn)
 
 
 def failure_reason(description: Mapping[str, Any]) -> str | None:

@@ -14,8 +14,8 @@ from typing import Any
 from uuid import uuid4
 
 from nodesweep import configs
-from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.slurm.launcher import read_claim, section_of
+from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.launch.slurm.launcher import read_claim
 from nodesweep.launch.slurm.script import CLOCK_FOLDER
 from nodesweep.launch.store import reachable
 from nodesweep.scaling import names
@@ -39,14 +39,14 @@ _FIRST_BYTES, _LAST_BYTES = 8 << 20, 1 << 20
 """Bytes that are saved from the start and from the end of a node's log."""
 
 
-def code_uri(platform: PlatformConfig, key: str) -> str:
+def code_uri(platform: SlurmPlatform, key: str) -> str:
     """Return the folder of the code with this key, and of the files that measure it."""
     digest = hashlib.sha256(b"".join(_clock_files().values())).hexdigest()[:8]
     folder, _, _ = key.rpartition("/")
-    return f"{section_of(platform).folder}/{folder}-{digest}"
+    return f"{platform.folder}/{folder}-{digest}"
 
 
-def send_code(platform: PlatformConfig, key: str, body: bytes) -> str:
+def send_code(platform: SlurmPlatform, key: str, body: bytes) -> str:
     """Unpack the code in the shared folder, unless it is there already; return its folder."""
     target = Path(code_uri(platform, key))
     fresh = target.with_name(f".{target.name}.{uuid4().hex}")
@@ -75,14 +75,9 @@ def _clock_files() -> Mapping[str, bytes]:
     return {name: (image / name).read_bytes() for name in _CLOCK_FILES}
 
 
-def shared_folder(platform: PlatformConfig, folder: str) -> str:
-    """Return where jobs read a dataset in this folder: there, since the nodes share it."""
-    return f"{Path(folder).resolve()}/"
-
-
-def read_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
+def read_metrics(platform: SlurmPlatform, sweep: str, job_name: str) -> Mapping[str, Any] | None:
     """Return the metrics.json of a job, the one nearest to the output folder; None without one."""
-    output = Path(section_of(platform).folder, job_name, "output")
+    output = Path(platform.folder, job_name, "output")
     with reachable(output):
         found = sorted(output.rglob(names.METRICS_FILE), key=lambda path: len(path.parts))
         if not found:
@@ -101,12 +96,12 @@ def read_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping
     return metrics if isinstance(metrics, dict) else None
 
 
-def read_nodes(platform: PlatformConfig, job_name: str) -> Mapping[str, Iterable[LogLine]]:
+def read_nodes(platform: SlurmPlatform, job_name: str) -> Mapping[str, Iterable[LogLine]]:
     """Return the lines of every node of an ended job, and of its script, with secrets masked.
 
     The nodes' files have no times, so a line has the time at which its file was last written.
     """
-    place = Path(section_of(platform).folder, job_name)
+    place = Path(platform.folder, job_name)
     with reachable(place):
         read_claim(place)
         paths = sorted([*place.glob("node-*.log"), *place.glob("script.log")])

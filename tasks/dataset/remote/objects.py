@@ -35,6 +35,19 @@ _REPLACEMENT = "\ufffd"
 """The character that replaces bytes that are not UTF-8."""
 
 
+@dataclass(frozen=True)
+class RemoteSource:
+    """The place of a dataset that is used in place in S3."""
+
+    platform: PlatformConfig
+    section: DatasetConfig
+
+    @property
+    def s3(self) -> Any:
+        """The platform's S3 client."""
+        return aws_client("s3", self.platform)
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteObject:
     """One object of a listing; `version` is None if unknown."""
@@ -208,6 +221,6 @@ def format_changes(changes: Sequence[str]) -> str:
     return "".join(lines)
 
 
-def describe_remote_dataset(platform: PlatformConfig, config: DatasetConfig) -> RemoteDataset:
+def describe_remote_dataset(source: RemoteSource) -> RemoteDataset:
     """List the objects of a dataset that is already in S3."""
-    return describe_remote(aws_client("s3", platform), config)
+    return describe_remote(source.s3, source.section)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.dataset import DatasetConfig
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.infra.image_spark.nodesweep_judge.layout import partitions_of
 from nodesweep.tasks.dataset.judging.tables import TableFile
-from nodesweep.tasks.dataset.remote.objects import RemoteDataset
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteSource
 from nodesweep.tasks.dataset.remote.reading import opener
 from nodesweep.tasks.dataset.validation import validate_tables
 from nodesweep.tasks.dataset.validation_report import ValidationReport
@@ -32,9 +30,7 @@ def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> lis
     ]
 
 
-def validate_remote(
-    platform: PlatformConfig, config: DatasetConfig, dataset: RemoteDataset
-) -> ValidationReport:
+def validate_remote(source: RemoteSource, dataset: RemoteDataset) -> ValidationReport:
     """Validate the dataset's objects, read in place in S3, against its expectations."""
-    tables = remote_tables(aws_client("s3", platform), dataset, config)
-    return validate_tables(tables, config, now=datetime.now(UTC))
+    tables = remote_tables(source.s3, dataset, source.section)
+    return validate_tables(tables, source.section, now=datetime.now(UTC))

@@ -34,6 +34,7 @@ from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.ending import end_sweep
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.polling import Cancelled
 from nodesweep.scaling import names
@@ -122,7 +123,8 @@ def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
     monkeypatch.setattr(nodesweep.flows.stages.ending, "still_running", lambda *_: None)
     owner: Any = SimpleNamespace(leave=lambda: calls.append("marked"))
     end_sweep(
-        make_config(sweep={"on_cancel": policy}),
+        backend_of(make_config().platform),
+        policy,
         "bench-20260102030405-0a1b2c3d",
         ["job"],
         error,
@@ -155,10 +157,10 @@ def test_jobs_that_run_on_are_counted_by_what_the_platform_says(
 ) -> None:
     listed = [JobStatus(name, state) for name, state in LISTED.items()]
     launcher = SimpleNamespace(jobs_of=lambda sweep: listed)
-    monkeypatch.setattr(nodesweep.tasks.sweeps.stop, "launcher_of", lambda *_, **__: launcher)
+    backend: Any = SimpleNamespace(launcher=lambda quick: launcher)
     owner: Any = SimpleNamespace()
     with caplog.at_level("WARNING", "nodesweep"):
-        end_sweep(make_config(), "bench-20260102030405-0a1b2c3d", names_known, error, owner)
+        end_sweep(backend, "stop", "bench-20260102030405-0a1b2c3d", names_known, error, owner)
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == (said is not None)
     assert all(message.startswith(str(said)) for message in messages)

@@ -21,6 +21,7 @@ from prefect.exceptions import CancelledRun
 import nodesweep.flows.scaling_benchmark
 import nodesweep.flows.stages.ending
 import nodesweep.flows.stages.sweep
+import nodesweep.launch.sagemaker.batch
 import nodesweep.tasks.jobs.training_jobs
 import nodesweep.tasks.sweeps.stopping
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
@@ -32,6 +33,7 @@ from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
@@ -111,9 +113,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
             return clients.setdefault(platform.bucket, Late(made, list_seconds, known_seconds))
 
         monkeypatch.setattr(
-            nodesweep.tasks.sweeps.stopping,
-            "launcher_of",
-            lambda platform: SageMakerJobs(client("sagemaker", platform), platform),
+            nodesweep.launch.sagemaker.batch,
+            "training_launcher",
+            lambda _, platform, quick: SageMakerJobs(
+                client("sagemaker", platform, quick), platform
+            ),
         )
         monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 4.0)
 
@@ -478,5 +482,5 @@ def test_claims_and_lists_are_of_this_sweep_alone(pipeline_config: Configs, tmp_
     first = scaling_benchmark(config)
     [job] = json.loads((first.folder / "report.json").read_text())["points"]
     assert nodesweep.tasks.jobs.training_jobs.list_training_jobs(
-        config.platform, first.sweep_id
+        backend_of(config.platform), first.sweep_id
     ) == [job["job_name"]]

@@ -13,7 +13,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages import outcomes
 from nodesweep.launch.registry import Backend, backend_of
-from nodesweep.scaling.job import LogLine
+from nodesweep.scaling.job import LogLine, ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import plan_sweep
 from tests.nodesweep.scaling.outcome.test_outcome import job
@@ -45,7 +45,10 @@ def collect(
             },
             FinalMetricDataList=[{"MetricName": "final_metric", "Value": 9.1}],
         )
-        return outcomes.collect_outcome(config, "sweep", plan.points[0], 1, answer)
+        planned = outcomes.PlannedSweep(
+            backend, config, plan, ResolvedInputs("sweep", "image", None)
+        )
+        return outcomes.collect_outcome(planned, plan.points[0], 1, answer)
 
     return collected
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,10 +15,10 @@ from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.flows.stages import offline
 from nodesweep.flows.stages import preflight as stage
+from nodesweep.launch.sagemaker import backend
 from nodesweep.launch.sagemaker.preflight.identity import needs_of
-from nodesweep.scaling.job import Render
+from nodesweep.scaling.job import JobSpec
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks import calls
 from nodesweep.tasks.report.pricing import PricedType, PriceQuery, with_price
@@ -60,14 +61,13 @@ def test_bound_is_at_the_current_price(make_config: Configs) -> None:
 
 def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if this release built requests that the installed botocore does not take."""
-    right = offline.renderer_of
+    render = backend.render
 
-    def wrong(platform: PlatformConfig) -> Render:
-        render = right(platform)
+    def wrong(platform: PlatformConfig, spec: JobSpec) -> Mapping[str, Any]:
         changed = {"StoppingCondition": {"MaxRuntimeInSeconds": "an hour"}}
-        return lambda spec: {**render(spec), **changed}
+        return {**render(platform, spec), **changed}
 
-    monkeypatch.setattr(offline, "renderer_of", wrong)
+    monkeypatch.setattr(backend, "render", wrong)
 
 
 def test_a_request_of_a_wrong_shape_is_refused_by_plan_once_for_all_points(

@@ -23,7 +23,6 @@ from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PointsMissing, PreflightRefused
 from nodesweep.flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
-from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.scaling import names
 from nodesweep.scaling.report import ScalingReport
@@ -323,9 +322,9 @@ def test_two_runs_of_one_sweep_are_one_budget(
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", at_a_price)
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def beside_another_run(platform: Any, spec: Any) -> Any:
-        accepted = submit(platform, spec)
-        claim_job(store_of(platform), sweep, names.job_name(sweep, 4, 1, 2, "abcd"), "another")
+    def beside_another_run(backend: Any, spec: Any) -> Any:
+        accepted = submit(backend, spec)
+        claim_job(backend.store, sweep, names.job_name(sweep, 4, 1, 2, "abcd"), "another")
         return accepted
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", beside_another_run)

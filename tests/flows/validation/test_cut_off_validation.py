@@ -21,10 +21,9 @@ from nodesweep.errors import (
     SweepNotNamed,
     ValidationJobFailed,
 )
-from nodesweep.flows.scaling_benchmark import _warn_of_unfinished_sweep, scaling_benchmark
+from nodesweep.flows.scaling_benchmark import BenchmarkRun, scaling_benchmark
 from nodesweep.flows.stages import validation
 from nodesweep.flows.stop import stop_sweep
-from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.validation.test_validation_on_spark import (
@@ -112,7 +111,7 @@ def test_a_new_sweep_names_the_one_that_was_left(
             patched.setattr(
                 "nodesweep.tasks.sweeps.owner._LOST_SECONDS", -1.0
             )  # its last sign is old
-            _warn_of_unfinished_sweep(config, store_of(config.platform), new)
+            BenchmarkRun.of(config)._warn_of_unfinished_sweep(new)
         assert go_on in caplog.text and "s ago" not in caplog.text
         assert begin_as(config, new).sweep_id == new
     assert caplog.text.count("s ago") == 1 and caplog.text.count(go_on) == 2

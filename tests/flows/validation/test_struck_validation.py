@@ -16,12 +16,12 @@ from botocore.exceptions import ClientError
 from prefect import flow
 
 from infra.local.tests.platform_client import TESTS_CLIENT
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.stages.validation import validate_tables_in_s3
-from nodesweep.launch.registry import store_of
+from nodesweep.flows.stages.remote_data import remote_source
+from nodesweep.flows.stages.validation import Validation
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
-from nodesweep.tasks.dataset.remote.objects import describe_remote
+from nodesweep.tasks.dataset.remote.objects import describe_remote_dataset
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 from tests.flows.validation.test_validation_on_spark import (
     good,
@@ -72,10 +72,10 @@ def dying_at(number: int, is_sent: bool) -> Iterator[list[str]]:
 @flow(name="validation-alone")
 def validate(config: BenchmarkConfig, sweep: str) -> tuple[ValidationReport, dict[str, Any] | None]:
     """That stage and nothing else."""
-    section = config.dataset
-    assert section is not None
-    found = describe_remote(aws_client("s3", config.platform), section)
-    return validate_tables_in_s3(config, section, found, store_of(config.platform), sweep)
+    source = remote_source(config)
+    assert source is not None
+    backend = backend_of(config.platform)
+    return Validation(config, source, backend).validate(describe_remote_dataset(source), sweep)
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["not sent", "answer lost"])

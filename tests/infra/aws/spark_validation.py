@@ -12,15 +12,15 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
-from nodesweep.launch.registry import validations_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.processing import submit
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.validation import spark_image
-from nodesweep.tasks.image.bases import pin_bases
-from nodesweep.tasks.image.find import build_arguments
+from nodesweep.tasks.image.bases import pin_base_images
+from nodesweep.tasks.image.find import Images, build_arguments
 from nodesweep.tasks.sweeps.claims import read_validation_claims
 from nodesweep.tasks.sweeps.orphans import validation_orphans
 from nodesweep.tasks.sweeps.stopping import end_jobs
@@ -40,7 +40,7 @@ def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None
     config = BenchmarkConfig.model_validate(raw)
     sweep = names.sweep_id(config, datetime(2026, 11, 21, tzinfo=UTC))
     image = spark_image(config)
-    pin_bases(config.platform, image, build_arguments(image))
+    pin_base_images(Images(config.platform, image), build_arguments(image))
     request = build_validation_request(config, sweep, "image", "0" * 64)
     name = request["ProcessingJobName"]
     s3, sagemaker = (aws_client(service, config.platform) for service in ("s3", "sagemaker"))
@@ -52,8 +52,8 @@ def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None
     store = BucketStore(config.platform, client=s3)
     assert read_validation_claims(store, sweep) == [name]
     PROCESSING_JOBS[name] = {**request, "ProcessingJobStatus": "InProgress"}
-    assert validation_orphans(validations_of(config.platform), store, 60.0) == [name]
-    assert end_jobs(validations_of(config.platform), [name], Clock()) == [name]
+    assert validation_orphans(backend_of(config.platform).validations(), store, 60.0) == [name]
+    assert end_jobs(backend_of(config.platform).validations(), [name], Clock()) == [name]
 
 
 PROCESSING_JOBS: dict[str, dict[str, Any]] = {}

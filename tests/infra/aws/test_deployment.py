@@ -25,8 +25,10 @@ from nodesweep.configs.section import WITH_SECRETS
 from nodesweep.errors import ImageBuildFailed
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages.outcomes import PlannedSweep
 from nodesweep.flows.stages.sweep import submit_point
 from nodesweep.flows.stop import stop_sweep
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.launcher import submit
 from nodesweep.launch.sagemaker.preflight.capacity import describe_capacity
 from nodesweep.launch.sagemaker.preflight.identity import needs_of
@@ -114,7 +116,8 @@ def run_local_benchmark(first: BenchmarkConfig) -> None:
     request = build_request(endless, plan.points[0], inputs, attempt=9)
     submit(aws_client("sagemaker", first.platform), request)
     assert stop_sweep(result.sweep_id, first) == [request["TrainingJobName"]]
-    assert submit_point(endless, plan, inputs, plan.points[0]) is None, (
+    planned = PlannedSweep(backend_of(endless.platform), endless, plan, inputs)
+    assert submit_point(planned, plan.points[0]) is None, (
         "claimed, and withdrawn: the sweep is stopped"
     )
     assert scaling_benchmark(config, sweep_id=result.sweep_id).sweep_id == result.sweep_id

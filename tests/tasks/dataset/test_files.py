@@ -119,10 +119,10 @@ def test_a_key_that_s3_would_not_take_is_refused(
         found = Dataset((DataFile(folders + "y" * size, 1, "", tmp_path, None),), "0" * 64)
         if is_refused:
             with pytest.raises(DatasetRefused) as refused:
-                check_keys(found, section, platform)
+                check_keys(found, section, platform.prefix)
             assert "1025 bytes" in str(refused.value) and "1024" in str(refused.value)
         else:
-            check_keys(found, section, platform)
+            check_keys(found, section, platform.prefix)
 
 
 def test_second_upload_sends_nothing(

@@ -9,7 +9,6 @@ import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.events import read_event
-from nodesweep.tasks.image import build as image_build
 from nodesweep.tasks.image import codebuild as image_codebuild
 from nodesweep.tasks.image import find as image
 from nodesweep.tasks.image.build import (
@@ -20,7 +19,7 @@ from nodesweep.tasks.image.build import (
 )
 from nodesweep.tasks.image.codebuild import CodeBuildBuilder
 from nodesweep.tasks.image.docker import DockerBuilder
-from nodesweep.tasks.image.find import Image, find_image, read_context
+from nodesweep.tasks.image.find import Image, Images, find_image, read_context
 from tests.tasks.image.image_fakes import make_context, push
 
 
@@ -43,9 +42,9 @@ class CodeBuild:
 
 def test_builder_is_the_one_that_the_config_names(benchmark_config: BenchmarkConfig) -> None:
     config, platform = benchmark_config.image, benchmark_config.platform
-    assert isinstance(builder_of(platform, config), CodeBuildBuilder)
+    assert isinstance(builder_of(Images(platform, config)), CodeBuildBuilder)
     assert isinstance(
-        builder_of(platform, config.model_copy(update={"builder": "docker"})), DockerBuilder
+        builder_of(Images(platform, config.model_copy(update={"builder": "docker"}))), DockerBuilder
     )
 
 
@@ -62,22 +61,20 @@ def test_image_goes_from_start_to_its_digest(
     )
     ecr = aws("ecr")
     aws("s3").create_bucket(Bucket=platform.bucket)
-    for module in (image, image_build, image_codebuild):
+    for module in (image, image_codebuild):
         client = lambda service, platform: codebuild if service == "codebuild" else aws(service)  # noqa: E731
         monkeypatch.setattr(module, "aws_client", client)
     config = make_context(tmp_path)
-    context = read_context(config)
-    assert find_image(platform, config, context) is None
-    started = start_image_build(platform, config, context, "token")
+    images, context = Images(platform, config), read_context(config)
+    assert find_image(images, context) is None
+    started = start_image_build(images, context, "token")
     uri = "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep"
     assert started == StartedBuild("b:1", uri, "token")
     assert codebuild.requests[0]["idempotencyToken"] == "token"
     digest = push(ecr, context.tag)
     caplog.set_level(logging.DEBUG, "nodesweep.progress")
-    built = wait_for_image_build(platform, config, context, started)
+    built = wait_for_image_build(images, context, started)
     ended = [read_event(record) for record in caplog.records]
     assert [one.facts["build"] for one in ended if one.event == "build-ended"] == ["b:1"]
     assert built == Image(f"{uri}@{digest}", context.tag, built=True)
-    assert find_image(platform, config, context) == Image(
-        f"{uri}@{digest}", context.tag, built=False
-    )
+    assert find_image(images, context) == Image(f"{uri}@{digest}", context.tag, built=False)

@@ -23,7 +23,7 @@ from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused
 from nodesweep.polling import Cancelled, Clock
 from nodesweep.tasks.image.docker import DockerBuilder, find_engine
-from nodesweep.tasks.image.find import read_context
+from nodesweep.tasks.image.find import Images, read_context
 from sagemaker_emulator.process_identity import start_ticks
 from tests.plain import plain
 from tests.tasks.image.image_fakes import make_context, make_repository, push
@@ -107,7 +107,7 @@ def repository(aws: Callable[[str], Any]) -> str:
 def build(
     platform: PlatformConfig, config: ImageConfig, repository: str, clock: Clock | None = None
 ) -> Any:
-    builder, context = DockerBuilder(platform, config), read_context(config)
+    builder, context = DockerBuilder(Images(platform, config)), read_context(config)
     started = builder.start(context, repository, "token")
     return builder.finish(
         context, repository, started, clock or Clock(wait=lambda seconds: bool(time.sleep(0.01)))
@@ -186,7 +186,7 @@ def test_secret_that_the_engine_reads_itself_is_taken_from_the_environment_or_re
     value: str,
 ) -> None:
     context = read_context(config.model_copy(update={"build_args": {name: value}}))
-    builder = DockerBuilder(platform, config)
+    builder = DockerBuilder(Images(platform, config))
     monkeypatch.setenv(name, "another value")
     with pytest.raises(PreflightRefused, match=name) as refused:
         builder.start(context, repository, "")
@@ -506,7 +506,7 @@ def test_engine_that_has_gone_is_a_failed_build(
     snapshot: SnapshotAssertion,
 ) -> None:
     with pytest.raises(ImageBuildFailed) as refused:
-        DockerBuilder(platform, config).finish(
+        DockerBuilder(Images(platform, config)).finish(
             read_context(config), repository, "/nowhere/docker", Clock()
         )
     assert str(refused.value) == snapshot
@@ -555,7 +555,7 @@ for word in sys.argv:
         pathlib.Path(word.partition("=")[2]).write_text("{digest}\\n")
 """)
     context = read_context(config)
-    builder = DockerBuilder(platform, config)
+    builder = DockerBuilder(Images(platform, config))
     image = builder.finish(
         context, "127.0.0.1:5000/nodesweep", str(engine.folder / "podman"), Clock()
     )

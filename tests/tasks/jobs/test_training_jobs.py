@@ -14,6 +14,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.calls import matches_request
 from nodesweep.launch.sagemaker.kind import TRAINING
 from nodesweep.launch.sagemaker.launcher import submit, with_variables
@@ -308,9 +309,9 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep.log")
     # what is remembered goes by it
-    config = benchmark_config.platform.model_copy(update={"bucket": "of-this-test"})
+    backend = backend_of(benchmark_config.platform.model_copy(update={"bucket": "of-this-test"}))
     for _ in range(2):
-        [ended] = watch_training_jobs(config, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
+        [ended] = watch_training_jobs(backend, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
         assert ended.name == "a"
     said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.log"]
     assert said == ["algo-1: line"]
@@ -335,9 +336,9 @@ def test_each_look_tells_how_the_jobs_stand(
     logs = SimpleNamespace(filter_log_events=lambda **query: {"events": [line]})
     serve(monkeypatch, platform, logs)
     told: list[Any] = []
-    config = benchmark_config.platform.model_copy(update={"bucket": "of-that-test"})
+    backend = backend_of(benchmark_config.platform.model_copy(update={"bucket": "of-that-test"}))
     limits = JobLimits(1e9, 1e9)
-    watch_training_jobs(config, "s", ["a"], 0.01, limits, CREATED, on_poll=told.append)
+    watch_training_jobs(backend, "s", ["a"], 0.01, limits, CREATED, on_poll=told.append)
     assert "7 of 16" not in told[0]["a"].text and "7 of 16" in told[1]["a"].text
     assert len(told) == 2
 

@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.offline import check_offline, check_requests
 from nodesweep.scaling.rules.requirements import files_are_there
-from nodesweep.tasks.preflight.facts import read_facts, read_files, with_arms
+from nodesweep.tasks.preflight.facts import LocalFiles, read_facts, with_arms
 from tests.plain import plain
 
 Configs = Callable[..., BenchmarkConfig]
@@ -26,7 +26,7 @@ def test_files_are_read_from_context_and_code(make_config: Configs, tmp_path: Pa
     (context / "notes.txt").write_text("mpi4py\n")
     (code / "requirements.txt").write_text("mpi4py\n")
     config = make_config(image={"context": str(context)}, training={"source_dir": str(code)})
-    found = read_files(config)
+    found = LocalFiles(config).read()
     assert found.base_images == ("python:3.11",)
     assert {Path(path).name: text for path, text in found.packages.items()} == {
         "Dockerfile": "ARG BASE_IMAGE=python:3.11\nFROM ${BASE_IMAGE}\n",
@@ -34,12 +34,14 @@ def test_files_are_read_from_context_and_code(make_config: Configs, tmp_path: Pa
         "requirements.txt": "mpi4py\n",
     }
     named = make_config(image={"context": str(context), "base_image": "ours:2"})
-    assert read_files(named).base_images == ("ours:2",)
+    assert LocalFiles(named).read().base_images == ("ours:2",)
 
 
 def test_image_that_is_given_is_built_of_no_files(make_config: Configs, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM python:3.11\n")
-    found = read_files(make_config(image={"context": str(tmp_path), "uri": "docker.io/ours:1"}))
+    found = LocalFiles(
+        make_config(image={"context": str(tmp_path), "uri": "docker.io/ours:1"})
+    ).read()
     assert (found.base_images, found.packages) == ((), {})
 
 
@@ -56,9 +58,9 @@ def test_each_file_is_read_once(
     monkeypatch.setattr(
         Path, "read_text", lambda path, **how: read.append(path.name) or read_text(path, **how)
     )
-    files = read_files(
+    files = LocalFiles(
         make_config(image={"uri": "docker.io/ours:1"}, training={"source_dir": str(tmp_path)})
-    )
+    ).read()
     assert sorted(read) == ["more.txt", "requirements.txt"]
     assert files.has_layer and files.requirements is not None
     assert set(files.requirements.files) == {"requirements.txt", "more.txt"}

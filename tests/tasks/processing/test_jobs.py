@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused, ValidationJobFailed
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.processing import PROCESSING, submit, watch_job
 from nodesweep.launch.sagemaker.status import RUNNING, WAITING, read_processing_job
@@ -267,7 +268,8 @@ def test_one_that_cannot_be_stopped_is_named() -> None:
 def test_a_job_without_a_verdict_says_why(
     platform: PlatformConfig, ended: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
-    said = failure_text(platform, read_processing_job({"ProcessingJobName": NAME, **ended}))
+    backend = backend_of(platform)
+    said = failure_text(backend, read_processing_job({"ProcessingJobName": NAME, **ended}))
     assert said == snapshot
     assert said.endswith(f"--log-stream-name-prefix {NAME}/ --since 1d --region us-east-1")
 

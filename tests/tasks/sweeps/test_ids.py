@@ -22,7 +22,7 @@ from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
-from nodesweep.tasks.sweeps.records import latest_sweep
+from nodesweep.tasks.sweeps.records import Sweeps, latest_sweep
 
 STARTED = datetime(2026, 11, 22, 23, 59, 58, 700_000, tzinfo=UTC)
 
@@ -31,7 +31,8 @@ def test_runs_of_one_second_have_ids_of_their_own(
     store: Store, benchmark_config: BenchmarkConfig
 ) -> None:
     taken = [
-        claim_sweep_id(store, benchmark_config, STARTED, f"run-{number}") for number in range(5)
+        claim_sweep_id(Sweeps(store, benchmark_config), STARTED, f"run-{number}")
+        for number in range(5)
     ]
     seconds = (
         "20261122235958",
@@ -49,15 +50,15 @@ def test_runs_of_one_second_have_ids_of_their_own(
 def test_run_that_is_tried_again_has_its_own_id(
     store: Store, benchmark_config: BenchmarkConfig
 ) -> None:
-    assert claimed_sweep_id(store, benchmark_config, STARTED, "first") is None
+    assert claimed_sweep_id(Sweeps(store, benchmark_config), STARTED, "first") is None
     first, second = (
-        claim_sweep_id(store, benchmark_config, STARTED, run) for run in ("first", "second")
+        claim_sweep_id(Sweeps(store, benchmark_config), STARTED, run) for run in ("first", "second")
     )
     assert first != second
-    assert claim_sweep_id(store, benchmark_config, STARTED, "second") == second
-    assert claimed_sweep_id(store, benchmark_config, STARTED, "second") == second
-    assert claimed_sweep_id(store, benchmark_config, STARTED, "first") == first
-    assert claimed_sweep_id(store, benchmark_config, STARTED, "third") is None
+    assert claim_sweep_id(Sweeps(store, benchmark_config), STARTED, "second") == second
+    assert claimed_sweep_id(Sweeps(store, benchmark_config), STARTED, "second") == second
+    assert claimed_sweep_id(Sweeps(store, benchmark_config), STARTED, "first") == first
+    assert claimed_sweep_id(Sweeps(store, benchmark_config), STARTED, "third") is None
 
 
 def test_sweep_that_began_after_the_clock_was_set_back_has_the_older_id(
@@ -65,19 +66,22 @@ def test_sweep_that_began_after_the_clock_was_set_back_has_the_older_id(
 ) -> None:
     """An id is made of the time, and the latest sweep is the one whose id says so."""
     first, second = (
-        claim_sweep_id(store, benchmark_config, started, run)
+        claim_sweep_id(Sweeps(store, benchmark_config), started, run)
         for started, run in ((STARTED, "first"), (STARTED - timedelta(hours=1), "second"))
     )
     for sweep in (first, second):
         store.put(names.sweep_config_key(store.prefix, sweep), b"{}")
-    assert latest_sweep(store, benchmark_config) == first
+    assert latest_sweep(Sweeps(store, benchmark_config)) == first
 
 
 def test_other_configs_do_not_share_their_seconds(
     store: Store, benchmark_config: BenchmarkConfig, make_config: Callable[..., BenchmarkConfig]
 ) -> None:
     other = make_config(training={"seed": 7})
-    ids = [claim_sweep_id(store, config, STARTED, "run") for config in (benchmark_config, other)]
+    ids = [
+        claim_sweep_id(Sweeps(store, config), STARTED, "run")
+        for config in (benchmark_config, other)
+    ]
     assert [sweep.split("-")[1] for sweep in ids] == ["20261122235958"] * 2 and len(set(ids)) == 2
 
 
@@ -95,7 +99,7 @@ def test_claim_whose_answer_was_lost_is_the_runs_own(
 
     lossy = SimpleNamespace(put_object=twice, get_object=s3.get_object, exceptions=s3.exceptions)
     store = BucketStore(benchmark_config.platform, client=lossy)
-    assert claim_sweep_id(store, benchmark_config, STARTED, "run").startswith(
+    assert claim_sweep_id(Sweeps(store, benchmark_config), STARTED, "run").startswith(
         "bench-20261122235958-"
     )
     assert len(sent) == 1
@@ -106,10 +110,10 @@ def test_ids_end_with_a_message(
 ) -> None:
     monkeypatch.setattr(nodesweep.tasks.sweeps.ids, "_MOST_SECONDS", 2)
     for run in ("a", "b"):
-        claim_sweep_id(store, benchmark_config, STARTED, run)
+        claim_sweep_id(Sweeps(store, benchmark_config), STARTED, run)
     with pytest.raises(RunFailed, match=r"2 runs .* 2026-11-22"):
-        claim_sweep_id(store, benchmark_config, STARTED, "c")
-    assert claimed_sweep_id(store, benchmark_config, STARTED, "c") is None
+        claim_sweep_id(Sweeps(store, benchmark_config), STARTED, "c")
+    assert claimed_sweep_id(Sweeps(store, benchmark_config), STARTED, "c") is None
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +130,7 @@ def test_local_platform_lets_one_of_many_at_once_have_the_id(
     with ThreadPoolExecutor(len(runs)) as pool:
         taken = list(
             pool.map(
-                lambda run: claim_sweep_id(store, benchmark_config, STARTED, run),
+                lambda run: claim_sweep_id(Sweeps(store, benchmark_config), STARTED, run),
                 runs,
             )
         )

@@ -17,6 +17,7 @@ from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import analyse
 from nodesweep.tasks.sweeps.ids import claim_sweep_id
 from nodesweep.tasks.sweeps.records import (
+    Sweeps,
     add_to_provenance,
     begins_with_validation,
     is_complete,
@@ -37,13 +38,13 @@ def test_latest_sweep_is_the_youngest_of_the_same_config(
     s3.create_bucket(Bucket="bench-bucket")
     store = BucketStore(config.platform, client=s3)
     with pytest.raises(SweepNotFound) as refused:
-        latest_sweep(store, config)
+        latest_sweep(Sweeps(store, config))
     assert str(refused.value) == snapshot
     sweeps = [names.sweep_id(config, datetime(2026, month, 1, tzinfo=UTC)) for month in (3, 11, 7)]
     other = names.sweep_id(make_config(sweep={"repeats": 2}), datetime(2026, 12, 1, tzinfo=UTC))
     for sweep in (*sweeps, other):
         store.put(names.sweep_config_key("nodesweep", sweep), b"{}")
-    assert latest_sweep(store, config) == sweeps[1]
+    assert latest_sweep(Sweeps(store, config)) == sweeps[1]
 
 
 def report_of(*points: tuple[int, int, str]) -> bytes:
@@ -86,28 +87,28 @@ def test_resume_names_the_sweep_it_is_not_certain_of(
     finished.
     """
     older, younger = (
-        claim_sweep_id(store, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run)
+        claim_sweep_id(Sweeps(store, benchmark_config), datetime(2026, 11, 22, tzinfo=UTC), run)
         for run in ("older", "younger")
     )
     with pytest.raises(SweepNotNamed) as raised:
-        latest_sweep(store, benchmark_config)
+        latest_sweep(Sweeps(store, benchmark_config))
     assert str(raised.value) == snapshot
     assert older not in str(raised.value)
-    assert unfinished_sweep(store, benchmark_config, excluding=older) is None
+    assert unfinished_sweep(Sweeps(store, benchmark_config), excluding=older) is None
     store.put(names.sweep_config_key(store.prefix, older), b"{}")
     with pytest.raises(SweepNotNamed) as refused:
-        latest_sweep(store, benchmark_config)
+        latest_sweep(Sweeps(store, benchmark_config))
     assert str(refused.value) == snapshot
-    assert unfinished_sweep(store, benchmark_config, excluding=younger) == older
+    assert unfinished_sweep(Sweeps(store, benchmark_config), excluding=younger) == older
     store.put(names.sweep_config_key(store.prefix, younger), b"{}")
-    assert latest_sweep(store, benchmark_config) == younger
-    assert unfinished_sweep(store, benchmark_config, excluding="new") == younger
+    assert latest_sweep(Sweeps(store, benchmark_config)) == younger
+    assert unfinished_sweep(Sweeps(store, benchmark_config), excluding="new") == younger
     finished = report_of((1, 1, "Completed"), (2, 1, "Completed"))
     store.put(names.report_key(store.prefix, younger, names.REPORT_JSON), finished)
     with pytest.raises(SweepNotNamed) as refused:
-        latest_sweep(store, benchmark_config)
+        latest_sweep(Sweeps(store, benchmark_config))
     assert str(refused.value) == snapshot
-    assert unfinished_sweep(store, benchmark_config, excluding="new") is None
+    assert unfinished_sweep(Sweeps(store, benchmark_config), excluding="new") is None
 
 
 def test_record_comes_back_and_a_missing_one_is_named_by_its_place(store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
@@ -15,6 +16,7 @@ import nodesweep.launch.sagemaker.store
 import nodesweep.tasks.sweeps.stopping
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import BackendUnusable, JobRefused
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
@@ -159,7 +161,7 @@ def test_end_that_cannot_ask_says_that_jobs_may_run_on(
         monkeypatch.setattr(module, "aws_client", lambda *_: Lost())
     monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.0)
     with pytest.raises(EndpointConnectionError, match="http://there:1"):
-        stop_sweep_jobs_now(platform, SWEEP)
+        stop_sweep_jobs_now(backend_of(platform), SWEEP)
     assert caplog.messages == snapshot
 
 
@@ -182,18 +184,17 @@ def test_claims_that_are_read_later_are_enough(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_jobs_that_only_the_store_knows_are_stopped(
-    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lagging = LaggingPlatform(list_lag=1e6)
     lagging.add(*JOBS)
     for name in JOBS:
         claim_job(store, SWEEP, name, "one")
     stopping = nodesweep.tasks.sweeps.stopping
-    for made in ("launcher_of", "validations_of"):
-        monkeypatch.setattr(stopping, made, lambda _: SageMakerJobs(lagging))
-    monkeypatch.setattr(stopping, "store_of", lambda _: store)
+    jobs = SageMakerJobs(lagging)
+    backend: Any = SimpleNamespace(store=store, launcher=lambda: jobs, validations=lambda: jobs)
     monkeypatch.setattr(stopping, "ENDING_CLOCK", lagging.time.clock)
-    assert sorted(stop_sweep_jobs_now(platform, SWEEP)) == sorted(JOBS)
+    assert sorted(stop_sweep_jobs_now(backend, SWEEP)) == sorted(JOBS)
 
 
 def test_stop_that_passes_later_is_tried_again_and_one_that_never_does_is_named(
@@ -233,7 +234,7 @@ def test_a_job_that_nothing_shows_to_stop_is_named(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("seconds", [1.0, STOPPING_SECONDS])
 def test_training_jobs_are_stopped_however_slow_the_stop_of_the_validation_is(
-    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, seconds: float
+    store: Store, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     lagging, validation = LaggingPlatform(), names.validation_job_name(SWEEP, 1, "0123abcdef")
     lagging.add(*JOBS, validation)
@@ -245,15 +246,15 @@ def test_training_jobs_are_stopped_however_slow_the_stop_of_the_validation_is(
 
     store.put(names.validation_request_key(store.prefix, SWEEP, validation), b"{}")
     stopping = nodesweep.tasks.sweeps.stopping
-    monkeypatch.setattr(stopping, "launcher_of", lambda _: SageMakerJobs(lagging))
-    monkeypatch.setattr(stopping, "validations_of", lambda _: Slow(lagging))
-    monkeypatch.setattr(stopping, "store_of", lambda _: store)
+    backend: Any = SimpleNamespace(
+        store=store, launcher=lambda: SageMakerJobs(lagging), validations=lambda: Slow(lagging)
+    )
     monkeypatch.setattr(stopping, "ENDING_CLOCK", lagging.time.clock)
     if seconds < STOPPING_SECONDS:
-        assert sorted(stop_sweep_jobs_now(platform, SWEEP)) == sorted([*JOBS, validation])
+        assert sorted(stop_sweep_jobs_now(backend, SWEEP)) == sorted([*JOBS, validation])
     else:
         with pytest.raises(JobRefused, match=validation):
-            stop_sweep_jobs_now(platform, SWEEP)
+            stop_sweep_jobs_now(backend, SWEEP)
     assert statuses(lagging) == {"Stopping"}
 
 

@@ -23,7 +23,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.platform import BatchConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused, is_transient, was_refused
-from nodesweep.launch.sagemaker.backend import BACKEND
+from nodesweep.launch.sagemaker.backend import bind
 from nodesweep.launch.sagemaker.batch import (
     QUEUED,
     BatchJobs,
@@ -334,13 +334,13 @@ def test_results_of_a_job_are_found_under_the_name_that_batch_gave_it(
     [name] = trained(served, spec.name)
     assert own_name(platform, spec.name) == name
     assert job.name == spec.name and job.output_uri is not None and name in job.output_uri
-    assert BACKEND.read_metrics(platform, SWEEP, spec.name) is not None
-    lines = [line.text for line in BACKEND.read_log(platform, job, tmp_path)]
+    assert bind(platform).read_metrics(SWEEP, spec.name) is not None
+    lines = [line.text for line in bind(platform).read_log(job, tmp_path)]
     assert any("train_loss" in line for line in lines)
-    assert [path.name for path in BACKEND.save_log(platform, spec.name, tmp_path)] == [
+    assert [path.name for path in bind(platform).save_log(spec.name, tmp_path)] == [
         names.log_file(spec.name, "algo-1")
     ]
-    assert isinstance(BACKEND.read_utilisation(platform, job), dict)
+    assert isinstance(bind(platform).read_utilisation(job), dict)
     assert own_name(platform, "never-sent") == "never-sent"
 
 
@@ -534,4 +534,4 @@ def test_denied_submission_is_known_to_have_made_no_job() -> None:
         },
         "SubmitServiceJob",
     )
-    assert was_refused(denied, BACKEND.sending_calls)
+    assert was_refused(denied, bind(platform).sending_calls)

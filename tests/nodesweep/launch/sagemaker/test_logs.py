@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 import nodesweep.launch.sagemaker.logs
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.sagemaker.backend import BACKEND
+from nodesweep.launch.sagemaker.backend import bind
 from nodesweep.launch.sagemaker.logs import LOG_GROUP
 from nodesweep.launch.saved_logs import (
     SETTLING_SECONDS,
@@ -70,7 +70,7 @@ def test_every_line_of_every_node_is_kept_with_its_time_and_read_in_its_order(
 ) -> None:
     job.write("algo-1", (1, "one\n"), (30, "three"))
     job.write("algo-2", (20, "two\nsecond line of two"))
-    paths = BACKEND.save_log(its_platform, JOB, tmp_path / "logs")
+    paths = bind(its_platform).save_log(JOB, tmp_path / "logs")
     assert [path.name for path in paths] == ["n2-r1-a1-ab12_algo-1.log", "n2-r1-a1-ab12_algo-2.log"]
     lines = list(read_saved_log(paths))
     assert [(line.host, line.text) for line in lines] == [
@@ -93,13 +93,13 @@ def test_all_starts_of_a_node_are_in_its_one_file(
     """Managed spot: a log stream for each start."""
     job.write("algo-1", (50, "again"), started=1700000009999)
     job.write("algo-1", (1, "interrupted"))
-    [path] = BACKEND.save_log(its_platform, JOB, tmp_path)
+    [path] = bind(its_platform).save_log(JOB, tmp_path)
     assert [line.text for line in read_saved_log([path])] == ["interrupted", "again"]
 
 
 def test_secrets_are_hidden(job: Job, tmp_path: Path, its_platform: PlatformConfig) -> None:
     job.write("algo-1", (1, "password=hunter2 AKIAABCDEFGHIJKLMNOP"))
-    [path] = BACKEND.save_log(its_platform, JOB, tmp_path)
+    [path] = bind(its_platform).save_log(JOB, tmp_path)
     assert "hunter2" not in path.read_text() and "AKIA" not in path.read_text()
 
 
@@ -118,7 +118,7 @@ def test_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(
         ]
         job.logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
     monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: Pages(job.logs))
-    [path] = BACKEND.save_log(its_platform, JOB, tmp_path)
+    [path] = bind(its_platform).save_log(JOB, tmp_path)
     texts = [line.text for line in read_saved_log([path])]
     numbers = [int(text.split()[1]) for text in texts if text.startswith("line ")]
     assert (
@@ -149,19 +149,19 @@ def test_log_that_is_gone_leaves_what_was_kept(
     job: Job, tmp_path: Path, its_platform: PlatformConfig
 ) -> None:
     job.write("algo-1", (1, "kept"))
-    BACKEND.read_log(its_platform, FAILED, tmp_path)
+    bind(its_platform).read_log(FAILED, tmp_path)
     job.write("algo-1", (2, "late"), started=1700000009999)
-    assert log_tail(BACKEND.read_log(its_platform, FAILED, tmp_path)) == [
+    assert log_tail(bind(its_platform).read_log(FAILED, tmp_path)) == [
         "algo-1: kept",
         "algo-1: late",
     ]
     job.logs.delete_log_group(logGroupName=LOG_GROUP)
-    assert log_tail(BACKEND.read_log(its_platform, FAILED, tmp_path)) == [
+    assert log_tail(bind(its_platform).read_log(FAILED, tmp_path)) == [
         "algo-1: kept",
         "algo-1: late",
     ]
     unknown = JobStatus(JOB.replace("-a1-", "-a2-"), "failed")
-    assert list(BACKEND.read_log(its_platform, unknown, tmp_path)) == []
+    assert list(bind(its_platform).read_log(unknown, tmp_path)) == []
 
 
 def test_a_completed_jobs_log_is_read_until_every_node_is_saved(
@@ -171,7 +171,7 @@ def test_a_completed_jobs_log_is_read_until_every_node_is_saved(
     monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: counted)
 
     def read() -> list[str]:
-        return log_tail(BACKEND.read_log(its_platform, COMPLETED, tmp_path))
+        return log_tail(bind(its_platform).read_log(COMPLETED, tmp_path))
 
     job.write("algo-1", (1, "train_seconds=3;"))
     assert read() == ["algo-1: train_seconds=3;"]
@@ -189,11 +189,11 @@ def test_a_log_saved_right_after_the_jobs_end_is_read_again(
     """CloudWatch may have lines that it did not show then."""
     job.write("algo-1", (1, "first"))
     job.write("algo-2", (2, "second"))
-    BACKEND.read_log(its_platform, COMPLETED, tmp_path)
+    bind(its_platform).read_log(COMPLETED, tmp_path)
     saved = LONG_AGO.timestamp() + SETTLING_SECONDS - 1
     os.utime(saved_files(JOB, tmp_path)[0], (saved, saved))
     job.write("algo-2", (3, "late"), started=1700000009999)
-    lines = log_tail(BACKEND.read_log(its_platform, COMPLETED, tmp_path))
+    lines = log_tail(bind(its_platform).read_log(COMPLETED, tmp_path))
     assert lines == ["algo-1: first", "algo-2: second", "algo-2: late"]
 
 
@@ -240,7 +240,7 @@ def test_log_that_cannot_be_read_is_a_warning_and_no_lines(
         raise error
 
     monkeypatch.setattr(job.logs, "get_paginator", refuse)
-    assert list(BACKEND.read_log(its_platform, FAILED, tmp_path)) == []
+    assert list(bind(its_platform).read_log(FAILED, tmp_path)) == []
     assert JOB in caplog.text
 
 
@@ -250,7 +250,7 @@ def test_the_tail_shows_no_line_of_a_private_key_that_began_above_it(
 ) -> None:
     lines = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEowIBAAKCAQEA"] * 50, *after]
     job.write("algo-1", *enumerate(lines))
-    tail = log_tail(BACKEND.read_log(its_platform, FAILED, tmp_path), 3)
+    tail = log_tail(bind(its_platform).read_log(FAILED, tmp_path), 3)
     assert tail == ["algo-1: (hidden)"] * (3 - len(after[1:])) + [
         f"algo-1: {line}" for line in after[1:]
     ]
@@ -269,7 +269,7 @@ def test_full_disk_loses_the_files_and_not_what_the_log_says(
     job.write("algo-1", (1, "first"), (3, "third"))
     job.write("algo-2", (2, "second password=hunter2"))
     monkeypatch.setattr("nodesweep.tasks.sweeps.folder.os.replace", full)
-    lines = BACKEND.read_log(its_platform, COMPLETED, tmp_path)
+    lines = bind(its_platform).read_log(COMPLETED, tmp_path)
     assert f"log of {JOB}" in caplog.text and "[Errno 28]" in caplog.text
     assert list(tmp_path.iterdir()) == []
     assert log_tail(lines) == ["algo-1: first", "algo-2: second password=(hidden)", "algo-1: third"]

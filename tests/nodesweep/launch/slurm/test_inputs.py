@@ -10,7 +10,7 @@ import pytest
 
 from nodesweep.errors import BackendUnavailable
 from nodesweep.launch.slurm import inputs
-from nodesweep.launch.slurm.backend import BACKEND
+from nodesweep.launch.slurm.backend import bind
 from nodesweep.launch.slurm.inputs import code_uri, read_metrics, send_code
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.jobs.source import pack
@@ -79,11 +79,11 @@ def test_a_log_is_saved_for_each_node_and_its_middle_left_out(
     (job / "node-1.log").write_text("aaaa\n" * 10)
     monkeypatch.setattr(inputs, "_FIRST_BYTES", 10)
     monkeypatch.setattr(inputs, "_LAST_BYTES", 5)
-    lines = list(BACKEND.read_log(platform, COMPLETED, tmp_path / "logs"))
+    lines = list(bind(platform).read_log(COMPLETED, tmp_path / "logs"))
     assert [line.text for line in lines if line.host == "node-0"] == ["first", "last"]
     texts = [line.text for line in lines if line.host == "node-1"]
     assert texts[:2] == ["aaaa", "aaaa"] and texts[3:] == ["aaaa"] and "35 bytes" in texts[2]
-    assert [path.name for path in BACKEND.save_log(platform, JOB, tmp_path / "logs")] == [
+    assert [path.name for path in bind(platform).save_log(JOB, tmp_path / "logs")] == [
         "n2-r1-a1-abcd_node-0.log", "n2-r1-a1-abcd_node-1.log",
     ]  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_a_nodes_file_that_the_file_system_shows_late_is_read(tmp_path: Path) ->
     job.mkdir(parents=True)
     for node in range(2):
         (job / f"node-{node}.log").write_text("a line\n")
-        lines = BACKEND.read_log(platform, COMPLETED, tmp_path / "logs")
+        lines = bind(platform).read_log(COMPLETED, tmp_path / "logs")
         assert [line.host for line in lines] == [f"node-{each}" for each in range(node + 1)]
 
 
@@ -104,7 +104,7 @@ def test_a_saved_log_does_not_show_what_its_job_was_given(tmp_path: Path) -> Non
     job.mkdir()
     (job / "job.sh").write_text(f"#!/bin/bash\nexport DB_PASSWORD='{value}'\n")
     (job / "node-0.log").write_text(f"connecting with {value}\n")
-    [line] = BACKEND.read_log(slurm_platform(tmp_path), COMPLETED, tmp_path / "logs")
+    [line] = bind(slurm_platform(tmp_path)).read_log(COMPLETED, tmp_path / "logs")
     assert line.text == "connecting with (hidden)"
-    [saved] = BACKEND.save_log(slurm_platform(tmp_path), JOB, tmp_path / "logs")
+    [saved] = bind(slurm_platform(tmp_path)).save_log(JOB, tmp_path / "logs")
     assert value not in saved.read_text()

@@ -93,9 +93,9 @@ def test_broken_accounting_leaves_the_cpu_use_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = jobs_of(tmp_path)
-    monkeypatch.setattr(backend, "_jobs", lambda platform: jobs)
+    monkeypatch.setattr(backend, "_jobs", lambda section: jobs)
     job = JobStatus(JOB, "completed")
-    assert backend.BACKEND.read_utilisation(jobs.platform, job) == {}
+    assert backend.bind(jobs.platform).read_utilisation(job) == {}
 
 
 def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes_gives(
