@@ -22,7 +22,7 @@ class Ending:
 
 
 class WaitEnded(Exception):
-    """A wait for instances ended the job."""
+    """A job ended while it waited for instances."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.status)
@@ -30,7 +30,7 @@ class WaitEnded(Exception):
 
 
 class ClientFault(Exception):
-    """The request makes the job fail; the text is FailureReason's, without "ClientError: "."""
+    """The request made the job fail; the text is the FailureReason without "ClientError: "."""
 
 
 class ImageNotFoundError(ClientFault):
@@ -38,9 +38,9 @@ class ImageNotFoundError(ClientFault):
 
 
 def internal_error(error: Exception) -> str:
-    """Return the FailureReason of an internal error, without paths on this machine.
+    """Return the FailureReason for an internal error, without paths on this machine.
 
-    The server log has the details.
+    The server's log contains the details.
     """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"

@@ -1,4 +1,4 @@
-"""Checks of a CreateTrainingJob request that the API's model lacks, also for unsupported members.
+"""Checks of a CreateTrainingJob request beyond the API's model; also refuses unsupported members.
 
 `check_request` applies to every platform, `check_runnable` only to platforms with real nodes.
 """
