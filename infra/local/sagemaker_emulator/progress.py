@@ -45,7 +45,7 @@ class Progress:
         self._ticks = self._sum()
 
     def problem(self) -> str | None:
-        """Return when to give up ("after 60 s …"), or None while the processes make progress."""
+        """Return why to stop waiting ("after 60 s"), or None while the processes make progress."""
         now, ticks = self._clock(), self._sum()
         if ticks != self._ticks:
             self._ticks, self._moved = ticks, now

@@ -153,7 +153,7 @@ class JobManager(ABC, Generic[J]):
         """Return the job of a record.
 
         Raises:
-            TypeError: If the record cannot be read or the job described, like other exceptions.
+            TypeError: If the record cannot be read or described; other errors mean the same.
         """
         job = self._read(record)
         job.describe(self._clock())
