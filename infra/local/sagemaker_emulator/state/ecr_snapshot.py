@@ -21,7 +21,7 @@ MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
 """Prefix of the X-Amz-Target header of every ECR call."""
 _REMEDY = (
-    "remove the file and restart the platform; images built here are then registered again, but"
+    "remove it and restart the platform; images built here are then registered again, but"
     " empty repositories are lost"
 )
 _READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")

@@ -41,8 +41,8 @@ def check_preferences(request: Mapping[str, Any]) -> None:
         shared is not None and any(count is not None for count in counts)
     ):
         raise validation_error(
-            "InstanceCount must be specified either in each of InstancePreferences or in"
-            " ResourceConfig."
+            "InstanceCount must be specified in each of InstancePreferences or in ResourceConfig,"
+            " but not in both."
         )
     if 0 in counts:
         raise validation_error("InstanceCount must be greater than or equal to 1.")
