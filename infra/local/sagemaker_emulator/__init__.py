@@ -1,1 +1,1 @@
-"""AWS services emulated on this machine: SageMaker's jobs, CodeBuild, S3 and what they need."""
+"""AWS services emulated on this machine: SageMaker jobs, CodeBuild, S3 and related services."""

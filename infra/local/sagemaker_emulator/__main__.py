@@ -15,8 +15,8 @@
                                       remove an owner; the platform stops after the last one
   python -m sagemaker_emulator serve  …                      like start, in the foreground
 
-Exit codes: 0 done, 1 failed or not running, 2 bad arguments, 3 stopped but not all state was saved
-(full disk).
+Exit codes: 0 done, 1 failed (for status and join, also if no platform runs), 2 bad arguments, 3
+stopped, but not all state was saved (full disk).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FIRST_CALLS = (
     """python -c 'import boto3; print(boto3.client("sagemaker").list_training_jobs())'""",
     "python -c 'from sagemaker.core.resources import TrainingJob; print(*TrainingJob.get_all())'",
 )
-"""Shell commands that show that a client reaches the platform."""
+"""Shell commands with which users check that a client reaches the platform."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +90,7 @@ def _run_command(options: argparse.Namespace) -> int:
         print(
             "joined"
             if joined
-            else "not joined: nothing is running, it has no owners, or this process is one already"
+            else "not joined: no platform with owners runs, or the process is already an owner"
         )
         return 0 if joined else 1
     if options.command == "start":
@@ -114,7 +114,7 @@ def _report_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
 
 
 def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig:
-    """Return the server's settings.
+    """Return the server's settings from the command's options.
 
     Raises:
         SettingsError: If an option or a file cannot be used.
@@ -123,7 +123,7 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
     engine = _engine(options, state_dir)
     faults_file = options.faults.resolve() if options.faults else None
     if faults_file is not None:
-        # Imported here because it takes 0.1 s, which only users of a fault plan should pay.
+        # Imported here because the import takes 0.1 s, and only a fault plan needs it.
         from sagemaker_emulator.faults.plan import read_fault_plan
 
         read_fault_plan(faults_file)
@@ -145,7 +145,7 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
 
 
 def _engine(options: argparse.Namespace, state_dir: Path) -> str:
-    """Return the requested engine; for `auto`, the one that works here, reported on stderr.
+    """Return the engine to use; resolve `auto` to an engine that works here and print it on stderr.
 
     Raises:
         SettingsError: If the registry does not fit the engine.
@@ -157,7 +157,7 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
     if options.engine != "auto":
         return str(options.engine)
     from sagemaker_emulator.engine.choice import (
-        choose_engine,  # Takes 1 s, for the probe; only `auto` pays for it.
+        choose_engine,  # Imported here because only `auto` needs the probe, whose import takes 1 s.
     )
 
     engine, reason = choose_engine(state_dir, options.registry)
@@ -166,10 +166,10 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
 
 
 def _model_file(options: argparse.Namespace) -> Path | None:
-    """Return the path of the validated performance model.
+    """Return the path of the validated performance model, or None without --model.
 
     Raises:
-        SettingsError: If the model is invalid, or if nothing would use it.
+        SettingsError: If the model is invalid, or if the engine uses neither model nor time scale.
     """
     if options.engine != "simulated" and (options.model or options.time_scale):
         raise SettingsError(
@@ -177,7 +177,7 @@ def _model_file(options: argparse.Namespace) -> Path | None:
         )
     if options.model is None:
         return None
-    # Imports pydantic and the API's errors, which only a model needs.
+    # Imported here because it imports pydantic, which only a performance model needs.
     from sagemaker_emulator.simulation.model import read_model
 
     path: Path = options.model.resolve()
@@ -186,10 +186,10 @@ def _model_file(options: argparse.Namespace) -> Path | None:
 
 
 def _processing_leaves(options: argparse.Namespace) -> Path | None:
-    """Return the folder that replaces /opt/ml of a simulated Processing job.
+    """Return the folder that stands for /opt/ml after a simulated Processing job, or None.
 
     Raises:
-        SettingsError: If there is no such folder, or if nothing would use it.
+        SettingsError: If the folder does not exist, or if the engine would not use it.
     """
     folder: Path | None = options.processing_leaves
     if folder is None:
@@ -213,8 +213,8 @@ def _start(config: ServerConfig) -> None:
     lines = [
         f"export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={DEFAULT_REGION}",
         f"export AWS_SHARED_CREDENTIALS_FILE={credentials_file}",
-        "These variables point any AWS client at this platform: the AWS CLI (v2 before 2.13 also"
-        " needs --endpoint-url), boto3, SageMaker's SDK v3:",
+        "These variables point any AWS client at this platform, such as the AWS CLI (v2 before 2.13"
+        " also needs --endpoint-url), boto3 and SageMaker's SDK v3:",
         *(f"  {line}" for line in _FIRST_CALLS),
         "For images, a first job, ModelTrainer, SageMaker's SDK v2, s3fs, awswrangler and pyarrow,"
         " see docs/local-platform.md",
@@ -229,7 +229,7 @@ def _serve(config: ServerConfig) -> None:
     )
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # Imported here because it takes 1 s, and start, stop and status do not need it.
+    # Imported here because the import takes 1 s, and start, stop and status do not need it.
     from sagemaker_emulator.server.serving import serve
 
     serve(config)
@@ -246,8 +246,8 @@ def _parser() -> argparse.ArgumentParser:
         ("start", "start the platform in the background and print its endpoint"),
         ("stop", "stop the platform and everything it runs"),
         ("status", "print the platform's state as JSON"),
-        ("join", "add an owner: the platform keeps running while one of its owners does"),
-        ("leave", "undo join: the platform stops if no owner is left"),
+        ("join", "add an owner; the platform stops when all its owners have ended"),
+        ("leave", "remove an owner; the platform stops if no owner is left"),
         ("serve", "run the platform in the foreground"),
     ):
         command = commands.add_parser(name, help=description, description=description)
@@ -260,13 +260,15 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("start", "serve"):
             _add_server_options(command)
             _add_engine_options(command)
-            if name == "serve":  # `start` passes it instead of all other options
+            if name == "serve":  # `start` passes --settings instead of all other options
                 command.add_argument(
                     "--settings", type=ServerConfig.from_json, help=argparse.SUPPRESS
                 )
         else:
             command.add_argument(
-                "--port", type=_port, help="only the platform on this port; default: any port"
+                "--port",
+                type=_port,
+                help="act only on the platform on this port (default: any port)",
             )
         if name in ("join", "leave"):
             command.add_argument(
@@ -280,7 +282,7 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         "--port",
         type=_port,
         default=DEFAULT_PORT,
-        help="TCP port on loopback (4570); 0: any free port",
+        help="TCP port on loopback (default: 4570); 0: any free port",
     )
     command.add_argument(
         "--or-free-port",
@@ -290,7 +292,7 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--owner-pid",
         type=_process_id,
-        help="process ID of an owner: the platform stops when all its owners have ended",
+        help="process ID of an owner; the platform stops when all its owners have ended",
     )
     command.add_argument(
         "--quota",
@@ -298,13 +300,13 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TYPE=N",
-        help="maximum number of instances of a type at once",
+        help="maximum number of instances of a type in use at the same time",
     )
     command.add_argument(
         "--quotas",
         type=Path,
         metavar="FILE",
-        help='quotas as JSON, {"ml.local.small": 8}; --quota takes precedence',
+        help='JSON file of quotas, e.g. {"ml.local.small": 8}; --quota has precedence',
     )
     command.add_argument(
         "--faults", type=Path, metavar="FILE", help="fault plan (YAML or JSON) to inject"
@@ -322,7 +324,7 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=0.0,
         metavar="S",
-        help="seconds that instances take to start (0)",
+        help="seconds that instances take to start (default: 0)",
     )
 
 
@@ -332,8 +334,9 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         choices=ENGINES,
         default=ENGINES[0],
         help=(
-            "how a node runs. process: a process tree; container: podman or docker; auto: a"
-            " container if that works, else a process; simulated: nothing runs, times are computed"
+            "how a node runs. process: as a process tree; container: with podman or docker; auto:"
+            " in a container if that works, else as a process tree; simulated: not at all;"
+            " its times are computed"
         ),
     )
     command.add_argument(
@@ -361,14 +364,14 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         type=_scale,
         default=0.0,
         metavar="X",
-        help="with --engine simulated: real seconds per simulated second, 0 to 1 (0)",
+        help="with --engine simulated: real seconds per simulated second, 0 to 1 (default: 0)",
     )
 
 
 def _number(
     convert: Callable[[str], float], least: float, most: float, expected: str
 ) -> Callable[[str], Any]:
-    """Return a parser of numbers from `least` to `most`; `expected` describes them."""
+    """Return a parser of numbers from `least` to `most`; `expected` ends its error message."""
 
     def parse(text: str) -> float:
         with suppress(ValueError):

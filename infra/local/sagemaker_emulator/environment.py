@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 IMPORT_ROOT = str(Path(__file__).resolve().parents[1])
-"""sys.path entry from which a child imports this package: its project, or site-packages."""
+"""sys.path entry from which a child process imports this package: infra/local or site-packages."""
 
 _LOCALE_AND_NETWORK = frozenset(
     {"LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
@@ -37,14 +37,14 @@ _SERVER_NAMES = (
     }
 )
 _SERVER_PREFIXES = ("PIP_", "UV_", "LC_", "PYTHON")
-# //user:password@, or a password that contains a slash: then no port follows the colon.
+# //user:password@; also a password with a slash, which shows in that no port follows the colon.
 _USER_PART = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 
 
 def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for the platform's server and the installers it starts.
 
-    These are paths, proxies, certificates and pip settings.
+    They contain paths, proxies, certificates, and settings of pip and of container engines.
     """
     return {
         name: value
@@ -56,8 +56,8 @@ def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
 def node_environment_of(server: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a node.
 
-    They are the server's for locale, network and pip, since a job may install packages; user names
-    and passwords are removed from URLs.
+    They are the server's variables for locale, network and pip, since a job may install packages,
+    without the user names and passwords in URLs.
     """
     return {
         name: _USER_PART.sub("", value)

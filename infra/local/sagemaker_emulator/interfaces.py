@@ -30,7 +30,7 @@ class AccessKey:
 
 @dataclass(frozen=True)
 class ProcessingFiles:
-    """The files of a Processing job's nodes below /opt/ml, instead of input/, model/ and code/."""
+    """The files below /opt/ml of a Processing job, which has no input/, model/ and code/ there."""
 
     config: Mapping[str, Any]
     """Content of config/processingjobconfig.json in each container."""
@@ -40,7 +40,7 @@ class ProcessingFiles:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """An accepted CreateTrainingJob or CreateProcessingJob request, as far as its nodes need it."""
+    """The part of an accepted CreateTrainingJob or CreateProcessingJob request that nodes need."""
 
     job_name: str
     """Identifier of the job, unique among jobs of all kinds."""
@@ -52,7 +52,7 @@ class JobSpec:
     hyperparameters: Mapping[str, str]
     environment: Mapping[str, str]
     input_data_config: Sequence[Mapping[str, Any]] = ()
-    """As in the request.
+    """InputDataConfig of the request.
 
     [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?, InputMode?}]
     """
@@ -61,7 +61,7 @@ class JobSpec:
     container_entrypoint: Sequence[str] = ()
     container_arguments: Sequence[str] = ()
     processing: ProcessingFiles | None = None
-    """Only for Processing jobs; None for a training job."""
+    """The files of a Processing job; None for a training job."""
 
     @property
     def has_own_command(self) -> bool:
@@ -79,7 +79,7 @@ class Node:
         Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
     )
     file_systems: tuple[tuple[str, Path], ...] = ()
-    """(channel, folder on this machine that it links to)."""
+    """(channel, folder on this machine that the channel's link points to)."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ class NodeAttainment:
     seconds: float  # wall time of the measurement
     quota_seconds: float  # CPU time that the node's quota allowed
     cpu_seconds: float  # CPU time that the node used
-    asked_seconds: float | None  # CPU time it would have used on a dedicated machine; None: unknown
-    # time its threads were runnable with quota left; None: not counted
+    asked_seconds: float | None  # CPU time of the same run on a dedicated machine; None: unknown
+    # time in which its threads waited for a CPU with quota left; None: not measured
     run_queue_delay_seconds: float | None
-    # share of periods in which the quota was used up; None: not counted
+    # share of the quota's periods in which the quota was used up; None: not measured
     throttled_share: float | None
     # bytes of BLAKE2b hashed per CPU second on the job's CPUs; None: unknown
     cpu_speed: float | None = None
@@ -120,7 +120,7 @@ class NodeAttainment:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a run of all nodes; `failed_host` is the root cause, None without a failure."""
+    """The result of running all nodes; `failed_host` caused the failure, None if there is none."""
 
     exits: Sequence[NodeExit]
     failed_host: str | None = None
@@ -137,22 +137,22 @@ class RunResult:
 class NodeUsage:
     """Resources that a running node has used.
 
-    The CPU time may decrease slightly when a process ends that no other process waits for.
+    The CPU time may decrease slightly when a process ends that no other process waits for (reaps).
     """
 
     cpu_seconds: float  # since the node's start
-    memory_bytes: int  # current; pages shared between its processes count once for each
+    memory_bytes: int  # current; a page shared by several processes is counted several times
     vcpus: float  # of the node's instance type
     is_connected: bool | None = None
-    """True if the node's program is connected to another node; None if unknown or a lone node."""
+    """True if the node's program is connected to another node; None if unknown or no other node."""
 
 
 LineSink = Callable[[str, str, int], None]
-"""(host, text without newline, Unix milliseconds); called from several threads."""
+"""Takes (host, text without newline, Unix milliseconds); called from several threads."""
 
 
 class Engine(Protocol):
-    """Runs the nodes of one job at a time, or of several at once if they fit on the machine."""
+    """Runs the nodes of jobs, several jobs at the same time if they fit on the machine."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
         """Return the reason why this machine cannot hold that many nodes, or None if it can.
@@ -161,16 +161,16 @@ class Engine(Protocol):
         """
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Return why nodes cannot use a request's own entry point and arguments, or None.
+        """Return why nodes cannot use the request's entry point and arguments, or None if they can.
 
-        The text begins with the name of the request's member.
+        The reason begins with the name of the request's member.
         """
 
     def image_command_problem(self) -> str | None:
-        """Return why nodes cannot use their image's own entry point, or None."""
+        """Return why nodes cannot use the entry point of their image, or None if they can."""
 
     def isolation(self, instance_type: str) -> str:
-        """Return a short description of quota and network, for messages and reports.
+        """Return a short description of a node's CPU quota and network, for messages and reports.
 
         For instance "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of
         their own" or "not isolated (reason)".
@@ -184,8 +184,8 @@ class Engine(Protocol):
     ) -> AbstractContextManager[bool]:
         """Hold the machine for the job.
 
-        Yields False if stopped or past the deadline (monotonic) first. `on_wait` is called
-        once if another platform's job holds the machine.
+        Yields False if `stop` is set or the deadline (monotonic clock) passes before the machine
+        is free. `on_wait` is called once if another platform's job holds the machine.
         """
 
     def run(
@@ -209,17 +209,17 @@ class Engine(Protocol):
 
 
 class Room(Protocol):
-    """The machine's remaining capacity; a job reserves its share and releases it at its end."""
+    """The machine's remaining capacity, which each job reserves in part until its end."""
 
     @property
     def most_jobs(self) -> int:
-        """Maximum number of jobs that run at once."""
+        """Maximum number of jobs that run at the same time."""
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
         """Return True if a job of this size may run next to the running jobs."""
 
     def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
-        """Reserve capacity for a job; return False if it does not fit."""
+        """Reserve capacity for a job; return False if the job does not fit."""
 
     def release(self, job_name: str) -> None:
         """Release a job's reservation, if any."""
@@ -248,18 +248,18 @@ class ImageStore(Protocol):
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build `context` (a folder with a Dockerfile) and tag it.
+        """Build the image of `context` (a folder with a Dockerfile) and tag it.
 
         Raises:
             ImageBuildError: If the build fails, is stopped or times out.
         """
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return an image's path (for the process engine, its folder), or None if missing."""
+        """Return an image's path, or None if it is missing; for the process engine, a folder."""
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Return every (repository, tag, digest) in the store; ECR is filled from it at startup."""
+        """Return (repository, tag, digest) of every image; ECR is filled from these at startup."""
 
 
 class ImageBuildError(Exception):
-    """A build failed; the message gives the phase and the last lines of its output."""
+    """A build failed; the message gives the phase and the last lines of the output."""

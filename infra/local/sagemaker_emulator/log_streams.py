@@ -74,7 +74,7 @@ class LogStreams:
                 self._put(host, batch)
 
     def _put(self, host: str, batch: list[Event]) -> None:
-        """Put a batch; a refused one is logged and dropped, since logging must not stop the job."""
+        """Put a batch; log and drop a refused batch, since logging must not stop the job."""
         try:
             self._logs.put_log_events(
                 logGroupName=self._group, logStreamName=self._streams[host], logEvents=batch
@@ -86,7 +86,7 @@ class LogStreams:
 
 
 def _fit(line: str) -> str:
-    """Truncate a line to EVENT_MAX_BYTES bytes; an event needs at least one."""
+    """Truncate a line to EVENT_MAX_BYTES bytes, and replace an empty one, which AWS rejects."""
     if len(line) * 4 > EVENT_MAX_BYTES:
         line = line.encode()[:EVENT_MAX_BYTES].decode(errors="ignore")
     return line or " "

@@ -1,4 +1,4 @@
-"""Reads files that a node wrote, and nothing else on this machine.
+"""Reads files that a node wrote, and no other files of this machine.
 
 The platform may run as root, and a node may leave a link to /etc/shadow, a pipe without a writer,
 or a folder that becomes a link while it is read. So each path component is opened relative to the
@@ -60,7 +60,7 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
             try:
                 open_file(root, f"{folder}/{relative}").close()
             except OSError as error:
-                logger.warning("%r of a node is skipped: %s", relative, error.strerror)
+                logger.warning("A node's file %r is skipped: %s", relative, error.strerror)
                 continue
             yield relative
 
@@ -68,7 +68,7 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
 def _open(root: Path, name: str, last_flags: int) -> int:
     """Open the target of `name` below `root` and return its descriptor."""
     waiting = deque(PurePosixPath(name).parts)
-    # open folders, root first
+    # descriptors of the open folders, root first
     path: list[int] = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     links = 0
     try:
@@ -104,10 +104,10 @@ def _open(root: Path, name: str, last_flags: int) -> int:
 
 
 def _steps(root: Path, target: str, name: str) -> tuple[str, ...]:
-    """Return the components of a link's target, from the tree's root if it is absolute."""
+    """Return the components of a link's target, from the tree's root if the target is absolute."""
     if not target.startswith("/"):
         return PurePosixPath(target).parts
-    for prefix in (_NODE_ROOT, str(root)):  # as a container sees its tree, and as a process does
+    for prefix in (_NODE_ROOT, str(root)):  # as a container and as a process sees its tree
         if target.startswith(f"{prefix}/"):
             return PurePosixPath(target.removeprefix(prefix).lstrip("/")).parts
     raise _absent(name, "points outside the node's tree")

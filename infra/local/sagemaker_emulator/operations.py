@@ -29,8 +29,8 @@ from the models of botocore {botocore} and moto {moto}.
 
 - **Implemented** by the platform; see [infra/local/README.md](../infra/local/README.md).
 - **moto**: handled by [moto](https://docs.getmoto.org), which only stores what it is sent.
-- **Refused**: not modelled, although moto has the operation: moto doesn't know the platform's jobs
-  and builds.
+- **Refused**: not modelled, although moto has the operation, since moto doesn't know the platform's
+  jobs and builds.
 - **Not modelled**: returns the service's error for an unknown operation, in the client's protocol.
 
 Services that are not listed are handled by moto, if it supports them.
@@ -77,7 +77,7 @@ SERVICES = (
 
 @dataclass(frozen=True)
 class Operations:
-    """A service's operations, each in exactly one of own, refused, moto and not_modelled."""
+    """A service's operations; each is in exactly one of own, refused, moto and not_modelled."""
 
     service: Service
     own: Sequence[str]
@@ -117,7 +117,7 @@ def operations(service: Service) -> Operations:
 
 
 def operations_document() -> str:
-    """Return the whole document as Markdown."""
+    """Return the document as Markdown."""
     all_of_them = [operations(service) for service in SERVICES]
     head = _HEAD.format(botocore=version("botocore"), moto=version("moto"))
     titles = _row("service", "implemented", "moto", "refused", "not modelled")
@@ -127,9 +127,9 @@ def operations_document() -> str:
 
 
 def _own_services() -> list[JsonService]:
-    """Return the platform's services for inspection.
+    """Return the services that the platform implements, to inspect their actions.
 
-    They are never called, so their jobs and clients are omitted.
+    They are never called, so they are created without jobs and clients.
     """
     nothing: Any = None
     builds = Builds(nothing, nothing, nothing)

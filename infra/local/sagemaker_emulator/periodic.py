@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 
 class PeriodicThread:
-    """Calls `work` after each pause (seconds) until `stop`, which waits for a running call."""
+    """Calls `work` after each pause (in seconds) until `stop` is called."""
 
     def __init__(
         self, name: str, work: Callable[[], None], pauses_seconds: Iterator[float]

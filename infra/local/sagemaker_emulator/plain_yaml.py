@@ -15,17 +15,17 @@ from sagemaker_emulator.settings import SettingsError, read_text
 MAX_CHARACTERS = 1 << 18
 MAX_DEPTH = 20
 MAX_NUMBER_CHARACTERS = 40
-"""Python takes quadratic time to convert a base 60 number (1:59:59): minutes for a long one."""
+"""Converting a base-60 number (1:59:59) takes quadratic time, which is minutes for a long one."""
 
 
 def parse_plain_yaml(text: str) -> Any:
     """Parse a document into plain Python values.
 
     Raises:
-        yaml.YAMLError: It is invalid or too long; the message usually names the line and column.
+        yaml.YAMLError: If the text is invalid or too long; the message usually gives the line.
     """
     if len(text) > MAX_CHARACTERS:
-        raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
+        raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
     return yaml.load(text, Loader=_PlainLoader)
 
 
@@ -33,7 +33,7 @@ def read_yaml(path: Path) -> Any:
     """Read a YAML or JSON file.
 
     Raises:
-        SettingsError: If it is neither, or cannot be read.
+        SettingsError: If the file is neither YAML nor JSON, or cannot be read.
     """
     text = read_text(path)
     try:
@@ -73,7 +73,7 @@ class _PlainLoader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, OverflowError, LookupError, AttributeError):
-            # 2026-13-01, !!int "", !!bool x, !!timestamp x
+            # for instance 2026-13-01, !!int "", !!bool x or !!timestamp x
             raise _error(
                 f"this is not a valid {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node
             ) from None

@@ -11,7 +11,7 @@ _STATE, _START_TIME = 0, 19
 def start_ticks(pid: int) -> int | None:
     """Return the start time of a process, in clock ticks since boot.
 
-    None if it has ended or is a zombie.
+    Return None if the process has ended or is a zombie.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,7 +1,7 @@
 """Detects whether an awaited process is still making progress.
 
-A busy machine takes ten times as long as an idle one to start the same program, so the length of a
-wait depends on CPU time rather than on the clock.
+A busy machine may take ten times as long as an idle one to start the same program, so the length of
+a wait depends on CPU time rather than on the clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ STILL_SECONDS = 60.0
 LONGEST_SECONDS = 900.0
 """Limit of every wait, even for a process that computes endlessly."""
 _CPU_TIMES = slice(11, 15)
-"""In /proc/<pid>/stat after the command name: fields 14 to 17 of proc(5), with ended children."""
+"""Positions in /proc/<pid>/stat after the command name: fields 14 to 17 of proc(5).
+
+They hold the CPU times of the process and of its ended children.
+"""
 
 
 def cpu_ticks(pid: int) -> int:
@@ -42,7 +45,7 @@ class Progress:
         self._ticks = self._sum()
 
     def problem(self) -> str | None:
-        """Return the reason to stop waiting, or None while the processes make progress."""
+        """Return why to stop waiting ("after 60 s"), or None while the processes make progress."""
         now, ticks = self._clock(), self._sum()
         if ticks != self._ticks:
             self._ticks, self._moved = ticks, now

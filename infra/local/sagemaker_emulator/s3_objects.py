@@ -25,7 +25,7 @@ class S3Location:
     def parse(cls, uri: str) -> S3Location:
         """Parse s3://bucket/key or https://s3.<region>.amazonaws.com/bucket/key.
 
-        SageMaker accepts both.
+        SageMaker accepts both forms.
         """
         parts = urlsplit(uri)
         if parts.scheme == "s3":
@@ -40,7 +40,7 @@ class S3Location:
 def list_keys(s3: Any, prefix: S3Location, page_size: int = 1000) -> Iterator[str]:
     """Yield the keys under a prefix in S3's order (UTF-8).
 
-    Empty "folder/" markers, which consoles create, are left out.
+    Empty "folder/" markers, which the S3 console creates, are left out.
     """
     pages = s3.get_paginator("list_objects_v2").paginate(
         Bucket=prefix.bucket, Prefix=prefix.key, PaginationConfig={"PageSize": page_size}

@@ -1,4 +1,4 @@
-"""Reads settings files that supplement the command line, and defines the error for all of them."""
+"""Reads settings files that supplement the command line; defines the error of unusable settings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def read_text(path: Path) -> str:
     """Return the file's text.
 
     Raises:
-        SettingsError: If it cannot be read or is not a regular file; a pipe or device may never
-            end.
+        SettingsError: If the file cannot be read or is not a regular file, since reading a pipe or
+            a device may never end.
     """
     try:
         if path.exists() and not path.is_file():
@@ -29,7 +29,7 @@ def read_text(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content; "" if it cannot be read."""
+    """Return the SHA-256 of a file's content in hex; "" if the file cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -37,7 +37,7 @@ def digest(path: Path) -> str:
 
 
 def read_quotas(path: Path) -> dict[str, int]:
-    """Read quotas by instance type or by a quota's full name.
+    """Read a JSON file of quotas by instance type or by a quota's full name.
 
     Raises:
         SettingsError: If the file is invalid.

@@ -16,5 +16,5 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def tethered(*command: str) -> list[str]:
-    """Return the command line that runs `command` tied to this process, which must start it."""
+    """Return a command line that runs `command` tied to this process, which must be its parent."""
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, str(os.getpid()), *command]

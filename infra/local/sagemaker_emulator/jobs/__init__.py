@@ -1,1 +1,1 @@
-"""Common parts of training and Processing jobs: record keeping, queue, data transfer, endings."""
+"""Common parts of training and Processing jobs: records, queue, data transfer and endings."""

@@ -18,7 +18,7 @@ from sagemaker_emulator.node_tree import file_names, open_file
 from sagemaker_emulator.s3_objects import S3Location
 
 _GZIP_LEVEL = 1
-"""Weights hardly compress: level 9 takes ten times as long to save a few percent."""
+"""Model weights hardly compress, so level 9 takes ten times as long to save a few percent."""
 _TRANSFER = TransferConfig(use_threads=False)
 
 
@@ -51,7 +51,7 @@ def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: P
 
 
 def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
-    """Return a mapping from name in the folder to the first node that has that file."""
+    """Return the first node that has each file, by the file's path in the folder."""
     files: dict[str, Node] = {}
     for node in nodes:
         for name in file_names(node.opt_ml, folder):

@@ -1,4 +1,4 @@
-"""Keeps the jobs of one kind and runs them in order of arrival, as many at once as fit."""
+"""Keeps the jobs of one kind and runs them in order of arrival, in parallel if they fit."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class Runner(Protocol[J_contra]):
-    """Runs jobs of one kind; `account_id` is in their ARNs."""
+    """The interface of runners for jobs of one kind."""
 
     @property
     def account_id(self) -> str:
-        """Twelve digits that no AWS account has."""
+        """The account in the jobs' ARNs: twelve digits that no AWS account has."""
 
     @property
     def has_virtual_clock(self) -> bool:
@@ -46,11 +46,11 @@ class Runner(Protocol[J_contra]):
         """Check that the runner supports a request.
 
         Raises:
-            ValidationException: If it does not.
+            ValidationException: If the runner does not support it.
         """
 
     def capacity_problem(self, job: J_contra) -> str | None:
-        """Return why the job can get no capacity, without "CapacityError: ", or None."""
+        """Return why the job gets no capacity, without the prefix "CapacityError: ", or None."""
 
     def run(
         self, job: J_contra, change: Change[J_contra], faults: JobFaults, stop: threading.Event
@@ -65,7 +65,7 @@ class JobManager(ABC, Generic[J]):
     """The jobs and the threads that run them; all public methods are thread-safe."""
 
     kind: ClassVar[str]
-    """Kind of its jobs, as in "training job"."""
+    """Kind of the jobs, as in "training job"."""
     not_found: ClassVar[str]
     """Error message for a {name} that no job has."""
     name_taken: ClassVar[str]
@@ -84,11 +84,11 @@ class JobManager(ABC, Generic[J]):
 
         Args:
             runner: Runs the jobs.
-            store: Stores their records.
-            quotas: Instances by quota name or instance type.
+            store: Stores the jobs' records.
+            quotas: Maximum numbers of instances by quota name or instance type.
             faults: Faults to inject.
             clock: Returns Unix seconds.
-            room: Capacity shared by jobs of all kinds; None runs one job of this kind at a time.
+            room: Capacity shared by jobs of all kinds; None: one job of this kind at a time.
         """
         self._runner = runner
         self._store = store
@@ -110,7 +110,7 @@ class JobManager(ABC, Generic[J]):
 
     @abstractmethod
     def _read(self, record: Mapping[str, Any]) -> J:
-        """Return the job of a record that `to_record` returned, or of a new one.
+        """Return the job of a record, which is new or was returned by `to_record`.
 
         Raises:
             TypeError: If the record is from a different version; KeyError means the same.
@@ -125,7 +125,7 @@ class JobManager(ABC, Generic[J]):
         """
 
     def _placed(self, job: J) -> tuple[J, str | None]:
-        """Return the job, with its instances chosen, and why it can get no capacity, or None."""
+        """Return the job, with its instances chosen, and why it gets no capacity (or None)."""
         return job, self._runner.capacity_problem(job)
 
     def _give_instances(self, job: J, now: float) -> None:
@@ -153,7 +153,7 @@ class JobManager(ABC, Generic[J]):
         """Return the job of a record.
 
         Raises:
-            TypeError: If it cannot be described; other exceptions mean the same.
+            TypeError: If the record cannot be read or described; other errors mean the same.
         """
         job = self._read(record)
         job.describe(self._clock())
@@ -248,7 +248,7 @@ class JobManager(ABC, Generic[J]):
         """Set tags by key and return all of them.
 
         Raises:
-            ResourceLimitExceeded: If there would be more than 50.
+            ResourceLimitExceeded: If the job would have more than 50 tags.
             ValidationException: If a key is reserved by AWS.
         """
         check_new_tags(tags)
@@ -281,7 +281,7 @@ class JobManager(ABC, Generic[J]):
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
         """Stop every job and wait until none is running.
 
-        A job that outlives the deadline is marked as failed at the next start.
+        A job that outlives the deadline is marked as failed when the platform starts again.
         """
         self.request_stop_of_all()
         deadline = time.monotonic() + deadline_seconds
@@ -307,7 +307,7 @@ class JobManager(ABC, Generic[J]):
             try:
                 self._runner.run(job, self._change_under_lock(job), waiting.faults, stop)
             except Exception as error:
-                # The record cannot be written, but the next job may still be able to run.
+                # An unexpected error: fail this job, but keep the worker for the next one.
                 logger.exception("Job %s: the platform failed", job.name)
                 with self._changed:
                     job.end(Ending("Failed", internal_error(error)), self._clock())
@@ -319,7 +319,7 @@ class JobManager(ABC, Generic[J]):
     def _next(self) -> Waiting[J] | None:
         """Wait for the next job that may start, and return it.
 
-        None if the platform is closing and no job is queued.
+        Return None if the platform is closing and no job is queued.
         """
         with self._changed:
             while (waiting := self._queue.take_ready(self._clock())) is None:
@@ -329,7 +329,7 @@ class JobManager(ABC, Generic[J]):
             return waiting
 
     def _end_overdue(self) -> None:
-        """End overdue jobs, even while others run."""
+        """End queued jobs that must not wait longer, even while other jobs run."""
         with self._changed:
             while not self._closing:
                 now = self._clock()
@@ -357,7 +357,7 @@ class JobManager(ABC, Generic[J]):
             raise ApiError("ServiceUnavailable", "The local platform is stopping.", http_status=503)
 
     def _accept(self, waiting: Waiting[J], problem: str | None) -> None:
-        """Queue a job, or fail it at once if this machine can never hold it."""
+        """Queue a job, or fail it immediately if this machine can never hold it."""
         job, now = waiting.job, waiting.job.creation_time
         self._jobs[job_key(job.region, job.name)] = job
         if problem is not None:
@@ -407,7 +407,7 @@ class JobManager(ABC, Generic[J]):
         return sum(job.instance_count for job in jobs if not job.is_over())
 
     def _fail_interrupted(self, job: J) -> None:
-        """Fail a job whose server died; its last recorded change ends its billable time."""
+        """Fail a job whose server died; its billable time ends at its last recorded change."""
         job.end_segment(job.last_modified_time)
         reason = "InternalServerError: the local platform stopped while the job was in progress"
         job.end(Ending("Failed", reason), self._clock())
@@ -421,8 +421,8 @@ class JobManager(ABC, Generic[J]):
         """Save a job.
 
         Raises:
-            NotSaved: If that fails. The call that changed the job fails, but the change holds and
-                the next save writes it.
+            NotSaved: If the job cannot be written. The API call fails, but its change to the job
+                stays and is written by the next save.
         """
         self._store.save(*job_key(job.region, job.name), record=job.to_record())
 
@@ -430,7 +430,7 @@ class JobManager(ABC, Generic[J]):
         """Save a new job.
 
         Raises:
-            NotSaved: If that fails; then the job does not exist.
+            NotSaved: If the job cannot be written; the job then does not exist.
         """
         try:
             self._save(job)
@@ -439,5 +439,5 @@ class JobManager(ABC, Generic[J]):
             raise
 
     def _try_to_save(self, job: J) -> None:
-        """Save a job that changes by itself; if that fails, log it and continue."""
+        """Save a job; if that fails, log the failure and continue."""
         self._store.try_to_save(*job_key(job.region, job.name), record=job.to_record())

@@ -1,4 +1,4 @@
-"""Downloads S3 objects into the nodes' folders: which object goes where, under which name."""
+"""Downloads S3 objects into the nodes' folders, and chooses each object's nodes and path."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARALLEL_DOWNLOADS = 8
 
 
 class DataDownloadError(ClientFault):
-    """A folder cannot be filled."""
+    """A node's folder cannot be filled from S3 or mounted."""
 
 
 class DownloadInterrupted(Exception):
@@ -37,7 +37,7 @@ class DownloadInterrupted(Exception):
 
 @dataclass(frozen=True)
 class Download:
-    """An S3 source and the nodes' folder that it goes to."""
+    """An S3 source and the folder on the nodes that receives the objects."""
 
     source: Mapping[str, Any]
     """S3Uri, S3DataType and S3DataDistributionType, as in requests for jobs of all kinds."""
@@ -47,7 +47,7 @@ class Download:
 
 @dataclass(frozen=True)
 class FolderObject:
-    """One object and its path below the folder."""
+    """An S3 object and its path below the target folder."""
 
     location: S3Location
     relative_path: str
@@ -56,7 +56,7 @@ class FolderObject:
 def fill_folders(
     s3: Any, downloads: Sequence[Download], nodes: Sequence[Node], stop: threading.Event
 ) -> None:
-    """Run the downloads; an object is downloaded once and hard-linked to the other nodes.
+    """Run the downloads; each object is downloaded to one node and hard-linked to the others.
 
     Raises:
         DataDownloadError: If a download fails.
@@ -82,7 +82,7 @@ def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
     """Check that the downloads are possible, without downloading.
 
     Raises:
-        DataDownloadError: If one is not possible.
+        DataDownloadError: If a download is not possible.
     """
     for each in downloads:
         _require_objects(s3, each.source)
@@ -91,9 +91,9 @@ def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
 def _shares(
     s3: Any, source: Mapping[str, Any], nodes: Sequence[Node]
 ) -> Iterator[tuple[FolderObject, list[Node]]]:
-    """Yield each object with the nodes that get it.
+    """Yield each object with the nodes that receive it.
 
-    These are all nodes or, with ShardedByS3Key, one node, round-robin by sorted key.
+    These are all nodes or, with ShardedByS3Key, one node, in turn by sorted key.
     """
     objects = _require_objects(s3, source)
     sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
@@ -171,8 +171,8 @@ def _place(s3: Any, item: FolderObject, folders: Sequence[Path]) -> None:
         folders[0].resolve()
     ):
         raise DataDownloadError(
-            f"Data download failed:Key {item.location} leaves its channel's folder: it would be"
-            f" {item.relative_path!r} in it; rename the object"
+            f"Data download failed:Key {item.location} points outside its channel's folder, with"
+            f" the path {item.relative_path!r} in it; rename the object"
         )
     try:
         download(s3, item.location, first)
@@ -182,8 +182,8 @@ def _place(s3: Any, item: FolderObject, folders: Sequence[Path]) -> None:
         raise _download_error(item.location, error) from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise DataDownloadError(
-            f"Data download failed:{item.location} has an object whose key is another's folder"
-            f" ({error.strerror})"
+            f"Data download failed:{item.location} and another object need the same path as a file"
+            f" and as a folder ({error.strerror}); rename one of them"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The final status of a job with its reason, and the exceptions that end a job."""
+"""Endings of jobs, and the exceptions that lead to them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ IN_PROGRESS = ("InProgress", "Stopping")
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a job, or of the part of a spot job up to an interruption.
+    """The end of a job or of a segment: a final status, or Interrupted.
 
-    `status` is the final status of the job or, if the job was interrupted, Interrupted. `reason`
-    explains a failure, or a stop that nobody requested. An interrupted job waits
-    `restart_after_seconds` for capacity.
+    `reason` explains a failure, or a stop that nobody requested.
     """
 
     status: str
@@ -24,7 +22,7 @@ class Ending:
 
 
 class WaitEnded(Exception):
-    """The end of a job that was still waiting for instances."""
+    """A job ended while it waited for instances."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.status)
@@ -32,7 +30,7 @@ class WaitEnded(Exception):
 
 
 class ClientFault(Exception):
-    """A client error that fails the job; the message is the FailureReason after "ClientError: "."""
+    """The request made the job fail; the text is the FailureReason without "ClientError: "."""
 
 
 class ImageNotFoundError(ClientFault):
@@ -40,9 +38,9 @@ class ImageNotFoundError(ClientFault):
 
 
 def internal_error(error: Exception) -> str:
-    """Return the FailureReason of an internal error, without paths on this machine.
+    """Return the FailureReason for an internal error, without paths on this machine.
 
-    The server log has the details.
+    The server's log contains the details.
     """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"

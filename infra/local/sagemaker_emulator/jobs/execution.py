@@ -1,4 +1,4 @@
-"""Runs one job of any kind with an engine: image check, turn, nodes, logs, and segment endings."""
+"""Runs one job of any kind on an engine, from the image check to the endings of segments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ExecutionServices:
     cold_start_seconds: float = 0.0
     clock: Callable[[], float] = time.time
     file_systems: Mapping[str, Path] = field(default_factory=dict)
-    """File system id -> the folder on this machine that stands for it."""
+    """File system id -> the folder on this machine that stands for the file system."""
     kept_metrics: NodeMetricsStore | None = None
     """Persists the nodes' metrics across restarts; None: not persisted."""
 
@@ -52,11 +52,11 @@ class ExecutionServices:
 class JobExecution(ABC, Generic[J]):
     """Runs one job to its end in the calling thread.
 
-    Every outcome is in the job's record; nothing is raised.
+    Every outcome is written to the job's record; no exception is raised.
     """
 
     group: ClassVar[str]
-    """Log group of its streams, and namespace of its nodes' metrics."""
+    """Log group of the job's streams, and namespace of the nodes' metrics."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class JobExecution(ABC, Generic[J]):
         self._engine = services.engine
         self._clock = services.clock
         self._stop = stop
-        # Create all clients now: each takes 0.1 s, which would count as the job's time.
+        # Create all clients now, since each takes 0.1 s, which would later count as job time.
         self._s3, self._logs, self._cloudwatch = (
             services.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
         )
@@ -83,18 +83,18 @@ class JobExecution(ABC, Generic[J]):
 
     @abstractmethod
     def _run_in_turn(self) -> Ending:
-        """Run one segment, for which the caller holds the machine."""
+        """Run one segment, while the caller holds the machine, and return its ending."""
 
     def _has_next_segment(self, ending: Ending) -> bool:
         """Return True if another segment follows, and prepare the job for it."""
         return False
 
     def _wait_limit(self, now: float) -> tuple[float, Ending]:
-        """Return the deadline of the simulated instance startup, and the ending if it is missed."""
+        """Return the deadline of the simulated startup, and the ending of a job that exceeds it."""
         return self._job.longest_wait(now)
 
     def _note_wait(self) -> None:
-        """Note a wait for another platform's job that holds the machine; by default, do nothing."""
+        """Record a wait while another platform's job holds the machine; by default, do nothing."""
 
     def run(self) -> None:
         try:
@@ -143,8 +143,8 @@ class JobExecution(ABC, Generic[J]):
     def _turn(self) -> Iterator[None]:
         """Hold this machine for the segment.
 
-        While another platform's job holds the machine, this one waits as if AWS had no instances
-        for it: the wait is not billable and does not count towards MaxRuntimeInSeconds.
+        While another platform's job holds the machine, this job waits as if AWS had no instances
+        for it, so the wait is not billable and not part of MaxRuntimeInSeconds.
 
         Raises:
             WaitEnded: If the job ends before its turn.
@@ -227,7 +227,7 @@ class JobExecution(ABC, Generic[J]):
 
 
 def missing_image(images: ImageStore, job: Job) -> str | None:
-    """Return why the job's image is unavailable, in AWS's words, or None."""
+    """Return in AWS's words why the job's image is unavailable, or None if it is available."""
     if images.resolve(job.image_uri) is not None:
         return None
     return (

@@ -1,7 +1,8 @@
-"""Restores nodes' folders (checkpoints, TensorBoard logs, outputs) from S3 and syncs them to it.
+"""Restores checkpoints from S3, and syncs nodes' folders to S3 (also TensorBoard logs and outputs).
 
-All nodes share one S3 prefix, as on AWS: of files with the same name, algo-1's wins. Files that a
-node removes stay in S3. A file that changes while it is read is uploaded again in the next pass.
+All nodes share a folder's S3 prefix, as on AWS; of files with the same name, the first node's is
+uploaded. Files that a node removes stay in S3. A file that changes while it is read is uploaded
+again in the next pass.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ logger = logging.getLogger(__name__)
 
 
 class RestoreError(ClientFault):
-    """Checkpoints cannot be restored, or the bucket for the nodes' files does not exist."""
+    """Checkpoints cannot be restored, or the bucket for the nodes' files is not accessible."""
 
 
 @dataclass(frozen=True)
 class SyncedFolder:
-    """A folder in every node's /opt/ml and the S3 prefix it is copied to."""
+    """A folder in every node's /opt/ml and the S3 prefix to which its files are copied."""
 
     path: str
-    """Below /opt/ml, without a leading slash."""
+    """Path below /opt/ml, without a leading slash."""
     target: S3Location
     restored: bool
 
@@ -70,9 +71,9 @@ def below_opt_ml(local_path: str) -> str:
 
 
 class FolderSync:
-    """Syncs the folders of one segment's nodes: call `restore` first, then enter it while they run.
+    """Syncs the folders of one segment's nodes; a context manager around their run.
 
-    On exit, when the nodes have ended, it copies what has changed once more.
+    Call `restore` before. On exit, when the nodes have ended, the last changes are copied.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class FolderSync:
         """Create the folders, and fill the checkpoint folders from S3.
 
         Raises:
-            RestoreError: If a download fails or a bucket does not exist.
+            RestoreError: If a download fails or a bucket is not accessible.
         """
         for folder in self._folders:
             for node in self._nodes:
@@ -117,7 +118,7 @@ class FolderSync:
         self._upload_changes()
 
     def _upload_changes(self) -> None:
-        """Upload what has changed; failures are retried in the next pass and never end the job."""
+        """Upload changed files; failures are retried in the next pass and never end the job."""
         for folder in self._folders:
             for name, node in self._files(folder).items():
                 path, key = folder.on(node) / name, folder.target.key + name
@@ -135,7 +136,7 @@ class FolderSync:
                     logger.warning("%s could not be copied to %s: %s", path, folder.target, error)
 
     def _files(self, folder: SyncedFolder) -> dict[str, Node]:
-        """Return a mapping from path below the folder to the first node that has that file."""
+        """Return the first node that has each file, by the file's path below the folder."""
         found: dict[str, Node] = {}
         for node in self._nodes:
             for name in file_names(node.opt_ml, folder.path):
@@ -159,17 +160,17 @@ class FolderSync:
             ) from error
 
     def _find_bucket(self, folder: SyncedFolder) -> None:
-        """Check that the bucket exists; otherwise, the nodes' files would be lost."""
+        """Check that the bucket is accessible; otherwise, the nodes' files would be lost."""
         try:
             self._s3.head_bucket(Bucket=folder.target.bucket)
         except ClientError as error:
             raise RestoreError(
-                f"The bucket {folder.target.bucket} that /opt/ml/{folder.path} is copied to can't"
-                f" be accessed ({error_code(error)}: {error_message(error)})"
+                f"The bucket {folder.target.bucket} that /opt/ml/{folder.path} is copied to"
+                f" can't be accessed ({error_code(error)}: {error_message(error)})"
             ) from error
 
     def _note_restored(self, key: str, path: Path) -> None:
-        """Record a restored file as uploaded; of several nodes' copies, the first counts."""
+        """Record a restored file as uploaded, with the first node's copy as its version."""
         self._uploaded.setdefault(key, _version(path, path.stat()))
 
 

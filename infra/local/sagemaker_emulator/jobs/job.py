@@ -1,4 +1,4 @@
-"""A job's record: what training and Processing jobs have in common."""
+"""The record of a job, with the members common to training and Processing jobs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sagemaker_emulator.jobs.endings import IN_PROGRESS, Ending
 
 @dataclass
 class Job(ABC):
-    """A job's record; its manager's lock guards every change.
+    """A job's record, changed only under its manager's lock.
 
-    Times are in Unix seconds, None while unknown.
+    Times are in Unix seconds, None until they occur.
     """
 
     kind: ClassVar[str]
-    """Prefix of its members' names, such as Training in TrainingJobName."""
+    """Prefix of member names in the API, such as Training in TrainingJobName."""
 
     region: str
     request: dict[str, Any]
@@ -37,7 +37,7 @@ class Job(ABC):
 
     @property
     def run_name(self) -> str:
-        """The name for engine and room, unique among a region's jobs of all kinds."""
+        """The job's name for engine and room, unique among a region's jobs of all kinds."""
         return self.name
 
     @property
@@ -64,7 +64,7 @@ class Job(ABC):
 
     @property
     def is_spot(self) -> bool:
-        """True if its instances can be reclaimed."""
+        """True if the job's instances can be reclaimed."""
         return False
 
     def is_over(self) -> bool:
@@ -72,23 +72,23 @@ class Job(ABC):
 
     @abstractmethod
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """Return when the job ends, and how, if it waits for capacity from now on."""
+        """Return the time (Unix seconds) and the ending of the job if it gets no capacity."""
 
     @abstractmethod
     def note_wait(self, now: float) -> None:
-        """Record that it waits for capacity from now on."""
+        """Record that the job waits for capacity from now on."""
 
     @abstractmethod
     def begin_segment(self, now: float) -> None:
-        """Record that its instances have started; billable time begins."""
+        """Record that the job's instances have started, so billable time begins."""
 
     @abstractmethod
     def end_segment(self, now: float) -> None:
-        """Record that its instances are gone; do nothing if there are none."""
+        """Record that the job's instances are gone; do nothing if there are none."""
 
     @abstractmethod
     def begin_stop(self, now: float) -> None:
-        """Record a requested stop; do nothing if it was requested before."""
+        """Record a requested stop; do nothing if the stop was requested before."""
 
     @abstractmethod
     def end(self, ending: Ending, now: float) -> None: ...
@@ -127,5 +127,5 @@ Change = Callable[[Callable[[J], None]], None]
 
 
 def job_key(region: str, name: str) -> tuple[str, str]:
-    """Return a job's key: names are unique per region and kind, ignoring case, as in SageMaker."""
+    """Return a job's key; names are unique per region and kind, ignoring case, as on SageMaker."""
     return region, name.lower()

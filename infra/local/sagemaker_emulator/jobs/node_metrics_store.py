@@ -1,8 +1,7 @@
-"""Persists CloudWatch's metrics of nodes across restarts, as means over a job or its segments.
+"""Persists CloudWatch's metrics of nodes across restarts, as means over a segment of a job.
 
-Reports need them when they are regenerated or a sweep resumes: without them, CPU-throttled nodes
-would look healthy. Stored in <state>/node_metrics/<region>/<job>-<end of the segment in Unix
-ms>.json.
+A regenerated report or a resumed sweep needs them, since CPU-throttled nodes would otherwise look
+healthy. The files are <state>/node_metrics/<region>/<job>-<end of the segment in Unix ms>.json.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Values = Mapping[str, Mapping[str, float]]
 
 
 class NodeMeans:
-    """Means of the added values; thread-safe."""
+    """Means of the added metric values by node and metric; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +46,7 @@ class NodeMeans:
 
 
 class NodeMetricsStore:
-    """The metrics of every segment of a job that has ended, in a record store."""
+    """A store of the metrics of all ended segments of jobs."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store
@@ -57,7 +56,7 @@ class NodeMetricsStore:
     ) -> None:
         """Save the metrics of a segment that ended at `unix_seconds`.
 
-        On a full disk they are lost: metrics must not stop the job.
+        On a full disk the metrics are lost, since they must not stop the job.
         """
         if values:
             record = {
@@ -76,7 +75,7 @@ class NodeMetricsStore:
     def restore(
         self, clients: ClientFactory, put: Callable[[Any, str, Sequence[dict[str, Any]]], None]
     ) -> None:
-        """Put all metrics into CloudWatch with their times, by put(client, namespace, data)."""
+        """Put all metrics into CloudWatch with their times; calls put(client, namespace, data)."""
         data: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for region, namespace, of_segment in self._store.load_all(_readable):
             data[region, namespace] += of_segment
@@ -88,7 +87,7 @@ def _readable(record: Mapping[str, Any]) -> tuple[str, str, list[dict[str, Any]]
     """Return region, namespace and data of a record.
 
     Raises:
-        KeyError: If the record has a different shape; other exceptions mean the same.
+        KeyError: If the record has a different structure; other exceptions mean the same.
     """
     return str(record["region"]), str(record["namespace"]), _data_of(record)
 

@@ -21,18 +21,19 @@ class Waiting(Generic[J]):
     not_before: float
     faults: JobFaults
     is_virtual: bool = False
-    """True if the job, once it has begun, waits on a virtual clock."""
+    """True if the job waits for capacity on a virtual clock after it has begun."""
 
     def ready_at(self) -> float:
-        """Return when the job may begin; infinity if it gets no capacity on a real clock."""
+        """Return the time at which the job may begin; infinity if it gets no capacity here."""
         return (
             self.not_before if self.is_virtual or self.faults.capacity_error is None else math.inf
         )
 
     def overdue(self, now: float) -> tuple[float, Ending]:
-        """Return when and how the job ends without having begun; infinity on a virtual clock.
+        """Return the time and the ending of the job if it has not begun by then.
 
-        The job then either got no capacity or waited too long.
+        The job then either got no capacity or waited too long. The time is infinity on a virtual
+        clock.
         """
         if self.is_virtual:
             return math.inf, Ending("Stopped")
@@ -126,7 +127,7 @@ class JobQueue(Generic[J]):
         return first
 
     def next_ready(self) -> float:
-        """Return when the next job may begin.
+        """Return the time at which the next job may begin.
 
         The time is infinity if no queued job will begin, or if a job waits for room until another
         job ends.
@@ -136,5 +137,5 @@ class JobQueue(Generic[J]):
         return min((waiting.ready_at() for waiting in self._waiting), default=math.inf)
 
     def next_overdue(self, now: float) -> float:
-        """Return when the next job must end without having begun."""
+        """Return the time at which the next job must end without having begun."""
         return min((waiting.overdue(now)[0] for waiting in self._waiting), default=math.inf)

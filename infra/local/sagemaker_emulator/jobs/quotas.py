@@ -8,7 +8,7 @@ from sagemaker_emulator.api.protocol import ApiError
 
 
 def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -> None:
-    """Check a request against its quota; a quota that is not configured is unlimited.
+    """Check that `asked` more instances stay within a quota, which is unlimited by default.
 
     A quota configured by instance type alone applies to (on-demand) training job usage.
 

@@ -1,4 +1,4 @@
-"""SageMaker's actions that training and Processing jobs share."""
+"""SageMaker's actions that exist for training and for Processing jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Jobs = TypeVar("Jobs", bound=JobManager[Any])
 
 
 class JobApi(ABC, Generic[Jobs]):
-    """Maps requests to the jobs; methods take (region, request) and return the response."""
+    """Handles requests about jobs of one kind; actions take (region, request)."""
 
     kind: ClassVar[str]
     """Prefix of the actions' member names, such as Training in TrainingJobName."""
@@ -36,10 +36,10 @@ class JobApi(ABC, Generic[Jobs]):
 
     @abstractmethod
     def check(self, region: str, request: dict[str, Any]) -> None:
-        """Check a request for a new job beyond its model.
+        """Check a request for a new job beyond the API's model.
 
         Raises:
-            ValidationException: If it is invalid or unsupported.
+            ValidationException: If the request is invalid or unsupported.
         """
 
     def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -58,5 +58,5 @@ class JobApi(ABC, Generic[Jobs]):
         return {}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of summaries."""
+        """Return the requested page of job summaries."""
         return self._listing.page(self._jobs.summaries(region), request)

@@ -1,8 +1,8 @@
 """CloudWatch metrics of a job's nodes: utilization, and attainment of the requested CPU time.
 
-Utilization metrics are AWS's. Those of attained_per_cent() are this platform's own: an instance has
-its CPUs to itself, while an emulated node must prove that it got its share (docs/method.md,
-"Attainment").
+Utilization metrics are AWS's. The metrics of attained_per_cent() are this platform's own, since an
+AWS instance has its CPUs to itself, while an emulated node must show that it got its share of this
+machine's (docs/method.md, "Attainment").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sagemaker_emulator.jobs.node_metrics_store import NodeMeans, Values, percen
 from sagemaker_emulator.periodic import PeriodicThread
 
 SAMPLE_SECONDS = 5.0
-"""Sampling interval. AWS's is a minute; jobs are shorter here.
+"""Sampling interval, shorter than AWS's minute because jobs are shorter here.
 
 A sample of 8 nodes takes about 4 ms of CPU time.
 """
@@ -44,9 +44,9 @@ class NodeMetrics:
     """A context manager that samples each node's metrics (dimension Host, "<job>/<host>").
 
     CPUUtilization is the mean since the last sample, as a percentage of the node's vCPUs;
-    MemoryUtilization is the processes' resident memory, as a percentage of this machine's. With
-    several nodes, NodesConnected, the platform's own metric, is 100 if the node's program had a
-    connection to another node, else 0.
+    MemoryUtilization is the processes' resident memory, as a percentage of this machine's memory.
+    With several nodes, NodesConnected, the platform's own metric, is 100 if the node's program has
+    a connection to another node, else 0.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class NodeMetrics:
         return self._means.values()
 
     def put_attainment(self, attainment: Mapping[str, NodeAttainment]) -> None:
-        """Put each node's CPU attainment during the job's measurement, in percent, if known."""
+        """Put the known CPU attainment of each node during the job's measurement, in percent."""
         values = {host: attained_per_cent(attained) for host, attained in attainment.items()}
         self._put(
             lambda: [
@@ -148,9 +148,9 @@ def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -
 def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
     """Return a node's attainment by metric, in percent.
 
-    100% is: for CPUAttained the requested CPU time, for CPUQuotaUsed quota x time, for CPUThrottled
-    the quota's periods, for CPURunQueueDelay the time (exceeded if several threads waited at once),
-    for CPUSpeed 1 GB of BLAKE2b per CPU second.
+    100% stands for the requested CPU time (CPUAttained), quota x time (CPUQuotaUsed), all periods
+    of the quota (CPUThrottled), the elapsed time (CPURunQueueDelay, which exceeds 100% if several
+    threads wait at the same time) and 1 GB of BLAKE2b per CPU second (CPUSpeed).
     """
     shares = {
         "CPUAttained": attained.share,

@@ -20,7 +20,7 @@ EXIT_MESSAGE_BYTES = 1024
 
 
 class ExitMessageError(ClientFault):
-    """A node's output/message is not text."""
+    """A node's output/message is not UTF-8."""
 
 
 class ProcessingExecution(JobExecution[ProcessingJob]):
@@ -62,16 +62,16 @@ class ProcessingExecution(JobExecution[ProcessingJob]):
 
 
 def exit_message(nodes: Sequence[Node]) -> str | None:
-    """Return the first KiB of the nodes' output/message files, concatenated; None if all lack one.
+    """Return the first KiB of the nodes' joined output/message files; None if all are missing.
 
     Raises:
-        ExitMessageError: If they are not UTF-8.
+        ExitMessageError: If the text is not UTF-8.
     """
     texts = []
     for node in nodes:
         try:
             with open_file(node.opt_ml, "output/message") as file:
-                # one more: a truncated text may end within a character
+                # One byte more shows if the text is cut, which may happen within a character.
                 texts.append(file.read(EXIT_MESSAGE_BYTES + 1))
         except OSError:
             continue
@@ -96,7 +96,7 @@ def _ending(result: RunResult) -> Ending:
 def _failure(result: RunResult) -> str | None:
     """Return the failure reason, worded as for a training job.
 
-    output/failure is optional here, since output/message has more.
+    A Processing job may omit output/failure, since it has output/message, too.
     """
     culprit = next(end for end in result.exits if end.host == result.failed_host)
     if not (result.failure_reason or "").startswith("AlgorithmError"):

@@ -14,7 +14,7 @@ _ROOT = ("/", "opt", "ml", "processing")
 
 @dataclass(frozen=True)
 class Output:
-    """A folder below /opt/ml and the S3 prefix that its files are uploaded to."""
+    """A folder below /opt/ml and the S3 prefix to which its files are uploaded."""
 
     folder: str
     uri: str
@@ -54,7 +54,7 @@ def _is_platform_managed(one: Mapping[str, Any]) -> bool:
 def _folder(place: Mapping[str, Any]) -> str:
     path = place.get("LocalPath")
     if path is None:
-        raise ValueError("LocalPath must be given, unless AppManaged is true")
+        raise ValueError("LocalPath must be specified, unless AppManaged is true")
     parts = PurePosixPath(path).parts
     if parts[:4] != _ROOT or len(parts) < 5 or ".." in parts:
         raise ValueError(f"LocalPath {path} must begin with /opt/ml/processing/")

@@ -1,4 +1,4 @@
-"""Checks of a CreateProcessingJob request beyond its model, and members that are not supported."""
+"""Checks of a CreateProcessingJob request beyond the API's model; refuses unsupported members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_request(request: Mapping[str, Any]) -> None:
     """Check a CreateProcessingJob request.
 
     Raises:
-        ValidationException: If it is invalid or unsupported.
+        ValidationException: If the request is invalid or unsupported.
     """
     _refuse_unmodelled_members(request)
     raise_violations(list(_missing_members(request)))
@@ -24,14 +24,15 @@ def check_request(request: Mapping[str, Any]) -> None:
 
 
 def usage_quota(instance_type: str) -> str:
-    """Return the name of the quota that a job counts towards."""
+    """Return the name of the quota for a job's instances."""
     return f"{instance_type} for processing job usage"
 
 
 def _missing_members(request: Mapping[str, Any]) -> Iterator[str]:
     """Yield violations for missing members that the model calls optional.
 
-    They are optional with InstancePreferences and DatasetDefinition, which this platform refuses.
+    They are optional for requests with InstancePreferences or DatasetDefinition, which this
+    platform refuses.
     """
     cluster = request["ProcessingResources"]["ClusterConfig"]
     for name in ("InstanceType", "InstanceCount"):

@@ -1,4 +1,4 @@
-"""Keeps all Processing jobs of the platform, and enforces their quotas."""
+"""Keeps all Processing jobs of the platform, and enforces the quotas of their instances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sagemaker_emulator.processing.record import ProcessingJob
 
 
 class ProcessingJobs(JobManager[ProcessingJob]):
-    """All Processing jobs of the platform."""
+    """The Processing jobs of the platform."""
 
     kind = "processing"
     not_found = "Could not find requested job with name: {name}"

@@ -19,7 +19,7 @@ from sagemaker_emulator.sagemaker.description import described_processing_reques
 _RUN_SUFFIX = ".processing"
 """Job names cannot contain a dot, so this never collides with a training job's name."""
 RUNTIME_EXCEEDED = Ending("Stopped", "Processing job runtime exceeded MaxRuntimeInSeconds provided")
-"""Worded as for training jobs; SageMaker's own message for it is unknown."""
+"""In the words for training jobs, since SageMaker's own message is unknown."""
 
 
 @dataclass
@@ -51,11 +51,11 @@ class ProcessingJob(Job):
         return float(described["StoppingCondition"]["MaxRuntimeInSeconds"])
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """Return infinity, because a Processing job waits for capacity without a limit."""
+        """Return an infinite time, because a Processing job waits for capacity without a limit."""
         return math.inf, Ending("Stopped")
 
     def note_wait(self, now: float) -> None:
-        """Do nothing: a waiting Processing job is InProgress, like a running one."""
+        """Do nothing, because a waiting Processing job is InProgress, like a running one."""
 
     def begin_segment(self, now: float) -> None:
         self.processing_start_time = now
@@ -70,7 +70,7 @@ class ProcessingJob(Job):
             self.status, self.last_modified_time = "Stopping", now
 
     def end(self, ending: Ending, now: float) -> None:
-        """Set the final status; a job that finished its work before it was stopped is Completed."""
+        """Set the final status and failure reason; end the job's processing time."""
         self.status, self.last_modified_time = ending.status, now
         self.processing_end_time = self.processing_end_time or now
         reason = ending.reason or (INTERNAL_ERROR if ending.status == "Failed" else None)

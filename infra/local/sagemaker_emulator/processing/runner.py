@@ -20,7 +20,7 @@ class EngineProcessingRunner(EngineRunner[ProcessingJob]):
         """Check that this machine's nodes can run the request's command.
 
         Raises:
-            ValidationException: If they cannot.
+            ValidationException: If the nodes cannot run it.
         """
         app, engine = request["AppSpecification"], self._services.engine
         entrypoint, arguments = app.get("ContainerEntrypoint"), app.get("ContainerArguments", ())

@@ -1,4 +1,4 @@
-"""SageMaker's actions on Processing jobs: Create, Describe, Stop, Delete, List."""
+"""SageMaker's actions on Processing jobs: Create, Describe, Stop, Delete and List."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sagemaker_emulator.sagemaker.tags import check_new_tags
 
 
 class ProcessingApi(JobApi[ProcessingJobs]):
-    """Maps requests to the Processing jobs."""
+    """Handles requests about Processing jobs."""
 
     kind = "Processing"
 

@@ -1,1 +1,1 @@
-"""SageMaker's API beyond running jobs: descriptions and tags."""
+"""The SageMaker service: its actions, the descriptions of requests, and tags."""

@@ -26,8 +26,8 @@ _NOT_APP_MANAGED = {"AppManaged": False}
 def described_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of a CreateTrainingJob request that DescribeTrainingJob returns.
 
-    Members that the service always returns are included, since clients rely on them (the SDK's
-    `attach` reads OutputDataConfig.KmsKeyId).
+    Members that SageMaker always returns are added, since clients rely on them (the SDK's `attach`
+    reads OutputDataConfig.KmsKeyId).
     """
     answer = echoed(request, "TrainingJob")
     answer["OutputDataConfig"] = {**_OUTPUT, **request["OutputDataConfig"]}
@@ -80,7 +80,7 @@ def echoed(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 @functools.cache
 def _echoed_members(kind: str) -> Sequence[str]:
-    """Return the members that botocore's model has in both request and response."""
+    """Return the names of the members that botocore's model has in request and response."""
     asked = service_model("sagemaker").operation_model(f"Create{kind}").input_shape
     answered = service_model("sagemaker").operation_model(f"Describe{kind}").output_shape
     assert asked is not None and answered is not None

@@ -61,7 +61,7 @@ def sagemaker_service(
 
 
 class TagsApi:
-    """SageMaker's actions on the tags of jobs, whose ARN names their kind."""
+    """SageMaker's actions on the tags of jobs, whose ARNs contain the kind of job."""
 
     def __init__(self, training: Tagged, processing: Tagged) -> None:
         self._jobs = dict(zip(_KINDS, (training, processing), strict=True))
@@ -86,6 +86,6 @@ class TagsApi:
 def _is_about_jobs(action: str, request: dict[str, Any]) -> bool:
     """Return True if a request concerns the platform's jobs.
 
-    Tags serve many kinds of resource; moto handles the others.
+    Tags exist for many kinds of resource; moto handles the tags of all but jobs.
     """
     return "Tags" not in action or any(kind in str(request.get("ResourceArn")) for kind in _KINDS)

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from sagemaker_emulator.api.protocol import ApiError, validation_error
 
 MOST_TAGS = 50
-"""Maximum per resource; see "Tag restrictions" in AWS's general reference."""
+"""Maximum number per resource; see "Tag restrictions" in AWS's general reference."""
 
 
 def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
     """Check the keys of new tags.
 
     Raises:
-        ValidationException: If a key is reserved by AWS or given twice.
+        ValidationException: If a key is reserved by AWS or repeated.
     """
     keys = [tag["Key"] for tag in tags]
     reserved = sorted({key for key in keys if key.lower().startswith("aws:")})
@@ -33,10 +33,10 @@ def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
 def merged_tags(
     old: Sequence[Mapping[str, str]], new: Sequence[Mapping[str, str]]
 ) -> list[dict[str, str]]:
-    """Return the tags with new ones set by key.
+    """Return the old tags, updated by key with the new ones.
 
     Raises:
-        ResourceLimitExceeded: If there would be more than 50.
+        ResourceLimitExceeded: If the result has more than 50 tags.
     """
     merged = {tag["Key"]: tag["Value"] for tag in [*old, *new]}
     if len(merged) > MOST_TAGS:

@@ -1,1 +1,1 @@
-"""State that survives a restart of the platform: S3 objects, ECR repositories, records."""
+"""State that survives a restart of the platform: S3 objects, ECR repositories and records."""

@@ -21,7 +21,8 @@ MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
 """Prefix of the X-Amz-Target header of every ECR call."""
 _REMEDY = (
-    "remove it and restart; images built here are registered again, but empty repositories are not"
+    "remove it and restart the platform; images built here are then registered again, but"
+    " empty repositories are lost"
 )
 _READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
 
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class EcrSnapshot:
-    """Tracks ECR's changes in every region that was written to, and restores them."""
+    """Saves ECR's state of every region that was written to, and restores it."""
 
     def __init__(self, path: Path, clients: ClientFactory, ledger: Ledger) -> None:
         self._path = path
@@ -40,7 +41,7 @@ class EcrSnapshot:
         self._is_written = True
 
     def close(self) -> None:
-        """Write the changes that could not be written before."""
+        """Write the state again if the last attempt failed."""
         if not self._is_written:
             with contextlib.suppress(NotSaved):
                 self._write()
@@ -49,7 +50,7 @@ class EcrSnapshot:
         """Save the state that a successful request may have changed.
 
         Raises:
-            NotSaved: If that fails.
+            NotSaved: If the state cannot be written.
         """
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
         if f"{prefix}." != TARGET_PREFIX or action.startswith(_READING):
@@ -60,7 +61,7 @@ class EcrSnapshot:
         self._write()
 
     def _write(self) -> None:
-        """Save all repositories of all regions in use: a few kilobytes, in one atomic file."""
+        """Save all repositories of all regions in use (a few kilobytes) in one atomic file."""
         with self._lock:
             self._is_written = False
             repositories = {region: self._read_region(region) for region in sorted(self._regions)}
@@ -71,9 +72,9 @@ class EcrSnapshot:
     def restore(self, images_in_store: Sequence[tuple[str, str, str]]) -> None:
         """Restore the repositories or, without a snapshot, fill ECR from the image store.
 
-        With a snapshot, only the snapshot counts: an image that a user deleted from ECR must stay
-        deleted. An image that was built here but whose files are gone is left out, so that it is
-        found missing and rebuilt.
+        A snapshot takes precedence over the store, so that an image deleted from ECR stays deleted.
+        An image that was built here but whose files are gone is left out, so that it is found
+        missing and rebuilt.
 
         Raises:
             DamagedFile: If the snapshot is damaged.
@@ -153,7 +154,7 @@ def _readable(value: Any) -> dict[str, list[dict[str, Any]]]:
     """Return the repositories by region.
 
     Raises:
-        KeyError: If the shape is wrong; other exceptions mean the same.
+        KeyError: If a field is missing; a wrong type or value raises other exceptions.
     """
     for repositories in value.values():
         for repository in repositories:
@@ -165,7 +166,7 @@ def _readable(value: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def _is_built(image: dict[str, Any]) -> bool:
-    """Return True if `put_image` below registered it: its config has the image's own digest."""
+    """Return True if put_image() registered the image: its config has the image's digest."""
     return bool(json.loads(image["manifest"]).get("config", {}).get("digest") == image["digest"])
 
 

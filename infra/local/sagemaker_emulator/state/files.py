@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class DamagedFile(Exception):
-    """A file is not what the platform wrote; the message gives its path, reason and remedy."""
+    """A file is not as the platform wrote it; the message gives path, reason and remedy."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         super().__init__(f"{path} is damaged ({reason}): {remedy}")
@@ -42,8 +42,8 @@ def read_secret_file(path: Path, remedy: str) -> str:
     """Return the text of a private file that this user or root owns.
 
     Raises:
-        UnsafeFile: If others own it or may access it; the message includes `remedy`.
-        OSError: If it cannot be read.
+        UnsafeFile: If another user owns or may access the file; the message includes `remedy`.
+        OSError: If the file cannot be read.
     """
     with path.open() as file:
         found = os.fstat(file.fileno())
@@ -58,15 +58,15 @@ def read_secret_file(path: Path, remedy: str) -> str:
 def write_atomically(
     path: Path, content: bytes | str | IO[bytes], mode: int = 0o600, is_durable: bool = True
 ) -> None:
-    """Write via a temporary file in the same folder: readers see the old file or the new one.
+    """Write via a temporary file in the same folder, so readers see the old file or the new one.
 
-    The file is on disk on return and survives a power failure, unless `is_durable` is False.
+    On return, the file is on disk and survives a power failure, unless `is_durable` is False.
     """
     _make_folder(path.parent, is_durable)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            # By descriptor: the name may be a link by now if a node has the folder.
+            # By descriptor, since a node that can write to the folder may have replaced the name.
             os.fchmod(handle, mode)
             if isinstance(content, str):
                 content = content.encode()
@@ -103,7 +103,7 @@ def _make_folder(folder: Path, is_durable: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync a folder; otherwise, a power failure may lose the names of files that are on disk."""
+    """Sync a folder, since a power failure may otherwise lose the names of files on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -122,7 +122,7 @@ def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
     """Return the result of `parse` for the file's JSON; None if the file does not exist.
 
     Raises:
-        DamagedFile: If it is not JSON or `parse` fails; the message includes `remedy`.
+        DamagedFile: If the file is not JSON or `parse` fails; the message includes `remedy`.
     """
     try:
         return parse(json.loads(path.read_bytes()))
@@ -135,7 +135,7 @@ def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
 
 
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""Errors for content that is not JSON or has a different shape."""
+"""Errors for content that is not JSON or has an unexpected structure."""
 
 
 def _reason(error: Exception) -> str:
@@ -149,7 +149,7 @@ class RecordStore:
     """JSON records in a folder, one file each, named by a key of one or more path-safe parts."""
 
     def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
-        """Open the store; `ledger` records what is not on disk."""
+        """Open the store; `ledger` lists unsaved and damaged records."""
         self._folder = folder
         self.ledger = ledger or Ledger()
         self._unsaved: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -158,7 +158,7 @@ class RecordStore:
         """Save a record.
 
         Raises:
-            NotSaved: If it cannot be written.
+            NotSaved: If the record cannot be written; save_rest() retries it.
         """
         self._unsaved[key] = record
         with self.ledger.tracking(self._name(key)):
@@ -188,7 +188,7 @@ class RecordStore:
         """Yield the result of `parse` for every record.
 
         A record that is not JSON or that `parse` cannot read is noted in the ledger and left on
-        disk: it must not keep the platform from starting.
+        disk, since it must not keep the platform from starting.
         """
         for path in sorted(self._folder.rglob("*.json")):
             try:

@@ -1,16 +1,16 @@
 """Persists moto's S3: buckets and the current version of every object, with metadata and checksums.
 
-Before the front end responds to a request, the bucket or key that it may have changed is read back
-through the S3 API (a new object by the shortcut in api/moto_objects.py) and written, so nothing
-here depends on how moto stores objects. In its folder:
+Before the front end responds to a request, the bucket or key that the request may have changed is
+read back through the S3 API (a new object by the shortcut in api/moto_objects.py) and written, so
+this module does not depend on how moto stores objects. The snapshot's folder contains:
 
   buckets/<bucket>.json         name and region
   objects/<bucket>/<id>.json    key, body file, metadata, tags, parts; id = SHA-256 of the key
-  bodies/<bucket>/<id>-<token>  the body; the record is replaced only once it is complete
+  bodies/<bucket>/<id>-<token>  the body, written completely before the record that names it
 
-A bucket whose record is lost is rebuilt from its objects' records. What cannot be restored is
-reported and left on disk; only a change to that key removes it. Not saved: older versions, and
-a bucket's policies, tags, lifecycle and versioning state.
+A bucket whose record is lost is rebuilt from its objects' records. Objects that cannot be restored
+are reported, and their files are left on disk until the key changes. Not saved are older versions,
+and a bucket's policies, tags, lifecycle and versioning state.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ logger = logging.getLogger(__name__)
 
 
 class S3Snapshot:
-    """Tracks S3's changes and restores them.
+    """Saves S3's state after each change, and restores it.
 
-    `observe` is for the front end, the rest for the server.
+    The front end calls `observe`, and the server the other methods.
     """
 
     def __init__(
@@ -75,22 +75,22 @@ class S3Snapshot:
         """Set up the snapshot.
 
         Args:
-            folder: Stores the snapshot.
-            clients: Makes S3 clients.
-            ledger: Records what cannot be saved.
-            account_id: The account of the buckets.
-            stored: Describes an object (bucket, key) like GetObject, with its body as bytes; None
-                if GetObject must be called.
+            folder: Folder of the snapshot.
+            clients: Creates S3 clients.
+            ledger: Lists changes that cannot be saved and files that are damaged.
+            account_id: Account of the buckets.
+            stored: Returns GetObject's response for a bucket and key, with the body as bytes, or
+                None if GetObject must be called.
         """
         self._folder = folder
         self._account_id = account_id
         self._clients = clients
         self._ledger = ledger
         self._stored = stored
-        # Each state is written before the next one is read, so an old state is never written last.
+        # A state is written before the next one is read, so an old one never replaces a newer one.
         self._lock = threading.RLock()
         self._left: set[tuple[str, str]] = set()
-        """(bucket, key or "" for the whole bucket) of what could not be written."""
+        """(bucket, key) of changes that could not be written; key "" stands for the bucket."""
         self._objects = RecordStore(folder / "objects", ledger)
         self._regions: dict[str, str] = {}
         self._left_out: set[tuple[str, str]] = set()
@@ -106,10 +106,10 @@ class S3Snapshot:
     def observe(self, environ: Mapping[str, Any]) -> None:
         """Save the state that a successful request may have changed.
 
-        That is a key or, for bucket calls and multi-deletes, a bucket.
+        This is an object or, for bucket calls and multi-deletes, a bucket.
 
         Raises:
-            NotSaved: If that fails.
+            NotSaved: If the state cannot be written.
         """
         if environ["REQUEST_METHOD"] not in _MUTATING or not _is_s3(environ):
             return
@@ -120,7 +120,7 @@ class S3Snapshot:
         with self._lock:
             self._keep(bucket, key)
             with contextlib.suppress(NotSaved):
-                for unwritten in sorted(self._left):  # there is space again
+                for unwritten in sorted(self._left):  # the disk has space again
                     self._keep(*unwritten)
 
     def restore(self) -> None:
@@ -139,9 +139,9 @@ class S3Snapshot:
         return self._clients("s3", DEFAULT_REGION)
 
     def _keep(self, bucket: str, key: str) -> None:
-        """Save a key, or a bucket.
+        """Save an object or, if `key` is "", a bucket and its changed objects.
 
-        An object that S3 refuses to return is retried at the next change and fails no call.
+        An object that S3 refuses to return is retried at the next change; the call does not fail.
         """
         uri = f"s3://{bucket}/{key}"
         self._left.add((bucket, key))
@@ -159,10 +159,10 @@ class S3Snapshot:
         self._left.discard((bucket, key))
 
     def _write_bucket(self, bucket: str) -> set[tuple[str, str]]:
-        """Write the bucket's own record.
+        """Write the record of a bucket that exists.
 
         Returns:
-            The keys whose record on disk differs from S3's listing.
+            The (bucket, key) of each object whose record on disk differs from S3's listing.
         """
         record_path = self._folder / "buckets" / f"{bucket}.json"
         store = RecordStore(self._folder / "objects" / bucket, self._ledger)
@@ -189,7 +189,10 @@ class S3Snapshot:
         return {(bucket, key) for key, _, _ in on_disk ^ listed}
 
     def _drop_record_of_gone_bucket(self, bucket: str) -> None:
-        """Remove a deleted bucket's record after its objects', so that a kill orphans no object."""
+        """Remove a deleted bucket's record.
+
+        This comes after its objects' records, so that a kill leaves no objects without a bucket.
+        """
         if bucket not in {found["Name"] for found in self._s3().list_buckets()["Buckets"]}:
             remove(self._folder / "buckets" / f"{bucket}.json")
 
@@ -211,14 +214,14 @@ class S3Snapshot:
     def _read_object(
         self, bucket: str, key: str, before: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return the object's record and write its body, unless it is already on disk.
+        """Return an object's record and write its body, unless the body is already on disk.
 
-        Return None if the object is gone.
+        Return None if the object is gone or archived.
         """
         try:
             wanted = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
-            # A new object's body is needed anyway, and a sweep creates thousands: no call, or one
-            # instead of three.
+            # A sweep creates thousands of objects. A new object's body is needed anyway, so this
+            # makes no call, or GetObject instead of three calls.
             answer = (
                 self._s3().head_object(**wanted)
                 if before
@@ -239,8 +242,8 @@ class S3Snapshot:
                 return None
             if error.response["Error"]["Code"] != "InvalidObjectState":
                 raise
-            # One archived object (GLACIER) that nobody can read must not keep the others from being
-            # saved.
+            # An archived object (GLACIER), which nobody can read, must not keep other objects from
+            # being saved.
             logger.warning(
                 "s3://%s/%s can't be read and will not survive a restart: %s", bucket, key, error
             )
@@ -250,7 +253,7 @@ class S3Snapshot:
     def _describe_object(self, bucket: str, key: str, answer: Mapping[str, Any]) -> dict[str, Any]:
         """Return an object's record from a HeadObject or GetObject response.
 
-        Only a GetObject response shows that the object has no tags.
+        A HeadObject response does not show whether the object has tags.
         """
         has_tags = "Body" not in answer or answer.get("TagCount")
         return {
@@ -272,7 +275,7 @@ class S3Snapshot:
         }
 
     def _part_sizes(self, bucket: str, key: str, etag: str) -> list[int]:
-        """Return the sizes of a multipart object's parts; its ETag ends in their number."""
+        """Return the sizes of a multipart object's parts, whose number ends its ETag; else []."""
         _, dash, count = etag.strip('"').partition("-")
         if not dash:
             return []
@@ -285,14 +288,14 @@ class S3Snapshot:
     # -- restoring ---------------------------------------------------------------------------------
 
     def _restore_buckets(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Create every bucket with a record, and those whose record is lost.
+        """Create every bucket that has a record, and every bucket whose record is lost.
 
-        The file name of a damaged record, and the objects' records, give the bucket's name.
+        The name of a lost bucket is that of its damaged record's file, or is in objects' records.
         """
         folder = self._folder / "buckets"
         known = {path.stem for path in folder.glob("*.json")}
         store = RecordStore(folder, self._ledger)
-        remedy = "it is rebuilt from its name and its objects"
+        remedy = "the bucket is rebuilt from its name and its objects"
         self._regions = dict(store.load_all(_bucket_record, remedy))
         of_objects = {
             record["bucket"]: record.get("region") or DEFAULT_REGION
@@ -315,16 +318,17 @@ class S3Snapshot:
             except (ClientError, BotoCoreError) as error:
                 path = folder / f"{name}.json"
                 self._ledger.note_damaged(
-                    f"{path} names a bucket that can't be created ({error}): repair or remove it"
+                    f"{path} names a bucket that can't be created ({error}): repair or remove the"
+                    " file"
                 )
 
     def _put_object(self, record: Mapping[str, Any], body: Path) -> str | None:
-        """Restore an object; return why it failed, with the remedy, or None."""
+        """Restore an object; return the problem and its remedy, or None if it is restored."""
         where = {"Bucket": record["bucket"], "Key": record["key"]}
         what = {**record["headers"], "Metadata": record["metadata"]}
         if record["storage_class"]:
             what["StorageClass"] = record["storage_class"]
-        remedy = f"it is left out; restore {body} from a copy, or put or delete the object"
+        remedy = f"the object is left out; restore {body} from a copy, or put or delete the object"
         try:
             if not _has_body(record, body):
                 return f"has a damaged body: {remedy}"
@@ -345,7 +349,7 @@ class S3Snapshot:
     def _put_in_parts(
         self, record: Mapping[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]
     ) -> None:
-        """Upload the same parts as before: a multipart ETag is computed from their digests."""
+        """Upload the same parts as before, since a multipart ETag depends on them."""
         s3 = self._s3()
         algorithm = (
             {"ChecksumAlgorithm": record["checksum_algorithm"]}
@@ -370,7 +374,7 @@ class S3Snapshot:
     def _remove_orphans(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Remove bodies that a killed server had replaced or not yet recorded.
 
-        A body that may belong to a lost or damaged record is kept, and reported.
+        A body that may belong to a lost or damaged record is left on disk, and reported.
         """
         in_use = {self._folder / record["body"] for record in records}
         of_known_objects = {path.with_name(path.name.rpartition("-")[0]) for path in in_use}
@@ -386,16 +390,16 @@ class S3Snapshot:
         if unknown:
             self._ledger.note_damaged(
                 f"{len(unknown)} bodies of S3 objects have no readable record, for instance"
-                f" {unknown[0]}: they are left there; remove them if nothing is missing"
+                f" {unknown[0]}: they are left on disk; remove them if no object is missing"
             )
 
 
 def _bucket_record(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return name and region.
+    """Return the name and region in a bucket's record.
 
     Raises:
-        KeyError: If one is missing.
-        TypeError: If one is not a string.
+        KeyError: If the name or region is missing.
+        TypeError: If the name or region is not a string.
     """
     name, region = record["name"], record["region"]
     if not (isinstance(name, str) and isinstance(region, str)):
@@ -419,7 +423,7 @@ _RECORD_TYPES: dict[str, type | UnionType] = {
 
 
 def _object_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Check a record and return it.
+    """Return a copy of an object's record if the record is valid.
 
     Raises:
         KeyError: If a field is missing.
@@ -436,12 +440,12 @@ def _object_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_body(record: Mapping[str, Any], body: Path) -> bool:
-    """Return True if the file is the body as written.
+    """Return True if the file's content matches the ETag in the record.
 
-    An ETag is the body's MD5, or that of its parts' MD5s.
+    An ETag is the body's MD5 or, for a multipart object, the MD5 of the parts' MD5s.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
     etag, sizes_bytes = record["etag"].strip('"'), record["part_sizes_bytes"]
     with body.open("rb") as file:
@@ -454,7 +458,7 @@ def _has_body(record: Mapping[str, Any], body: Path) -> bool:
 
 
 def _checksum_of(record: Mapping[str, Any], content: bytes) -> dict[str, str]:
-    """Return the checksum as arguments, since botocore can't compute all algorithms."""
+    """Return an upload's checksum arguments, since botocore can't compute every algorithm."""
     name = record["checksum_algorithm"]
     return {"ChecksumAlgorithm": name, f"Checksum{name}": checksum(name, content)} if name else {}
 
@@ -476,7 +480,7 @@ def _is_s3(environ: Mapping[str, Any]) -> bool:
 def _only_stages_data(environ: Mapping[str, Any]) -> bool:
     """Return True for calls of a multipart upload before CompleteMultipartUpload.
 
-    They change nothing that anyone can read.
+    They change no object that anyone can read.
     """
     query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
     return "uploads" in query or "partNumber" in query
@@ -487,7 +491,7 @@ def _identifier(key: str) -> str:
 
 
 def _same_body(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Return True if the body on disk is still valid, as after a copy onto itself or new tags."""
+    """Return True if the body is unchanged, for instance if the object only got new tags."""
     return bool(
         before["etag"] == now["etag"] and before["part_sizes_bytes"] == now["part_sizes_bytes"]
     )

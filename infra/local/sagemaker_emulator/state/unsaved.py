@@ -1,8 +1,8 @@
-"""The ledger of all state that is not on disk or was found damaged, for this and the next command.
+"""The ledger of state that is not on disk or was found damaged, for `status`, `stop` and `leave`.
 
-A change that cannot be written (full disk) fails the call that made it (api/front.py).
-The change stays in the server's memory and is written once there is room, at the latest when the
-server ends.
+If a change cannot be written (full disk), the API call that made the change fails (api/front.py).
+The change stays in the server's memory and is written once the disk has space, at the latest when
+the server ends.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Ledger:
             self._reasons.pop(what, None)
 
     def unsaved(self) -> list[str]:
-        """Return what is not on disk, with reasons; a long list is truncated."""
+        """Return a line with the reason for each unsaved change; a long list is truncated."""
         with self._lock:
             lines = [f"{what}: {reason}" for what, reason in sorted(self._reasons.items())]
         further = len(lines) - _MOST_NAMES
         return lines if further <= 0 else [*lines[:_MOST_NAMES], f"and {further} more"]
 
     def note_damaged(self, message: str) -> None:
-        """Record an unusable file of the last server; the message gives its path and the remedy."""
+        """Record an unusable file of an earlier server; the message gives path and remedy."""
         with self._lock:
             if message in self._damaged:
                 return
@@ -74,22 +74,22 @@ class Ledger:
         logger.error("%s", message)
 
     def damaged(self) -> list[str]:
-        """Return what was found damaged; a long list is truncated."""
+        """Return the messages about damaged files; a long list is truncated."""
         with self._lock:
             lines, further = self._damaged[:_MOST_NAMES], len(self._damaged) - _MOST_NAMES
         return lines if further <= 0 else [*lines, f"and {further} more, see server.log"]
 
 
 def begin(state_dir: Path) -> None:
-    """Create the file that is removed only if everything is saved when the server ends.
+    """Create a file that is removed only if all state is saved when the server ends.
 
-    Its space on disk is reserved now.
+    The file reserves the space on disk that end() may need.
     """
     (state_dir / _FILE).write_bytes(b" " * _FILE_BYTES)
 
 
 def end(state_dir: Path, ledger: Ledger) -> None:
-    """Remove the file of begin(), or list in it what is not saved; neither needs disk space."""
+    """Remove the file of begin(), or list the unsaved changes in it; neither needs disk space."""
     lines = ledger.unsaved()
     if not lines:
         (state_dir / _FILE).unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def end(state_dir: Path, ledger: Ledger) -> None:
 
 
 def lost(state_dir: Path) -> list[str]:
-    """Return what the folder's last server, which has ended, did not save."""
+    """Return the changes that the folder's last server, which has ended, did not save."""
     try:
         body = (state_dir / _FILE).read_bytes().strip()
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """AWS Batch's service jobs: training jobs that wait in a job queue until there is capacity.
 
-The queues move, first in, first out, whenever one of these actions is called. A queue has one
-service environment, whose instances its jobs in progress share; a training job that exceeds a quota
-waits on, as on AWS after a lack of capacity. Shares, priorities, timeouts and retries are only
-recorded.
+Jobs start in order of submission, whenever an action on service jobs is called. A queue has one
+service environment, whose capacity limits the instances of the queue's jobs in progress. A job
+whose training job would exceed a quota keeps waiting, as on AWS after a lack of capacity. Shares,
+priorities, timeouts and retries are only recorded.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from sagemaker_emulator.state.files import RecordStore
 JOB_TYPE = "SAGEMAKER_TRAINING"
 _ENDED = ("SUCCEEDED", "FAILED")
 _NAME_CHARACTERS = 23
-"""Of the payload's TrainingJobName in the training job's, which ends in 32 hex digits."""
+"""Characters of the payload's TrainingJobName in a training job's name, before 32 hex digits."""
 _PAGE_SIZE = 100
 _STATUS = {"Completed": "SUCCEEDED", "Failed": "FAILED", "Stopped": "FAILED"}
 _SECONDARY = {"Starting": "SCHEDULED", "Pending": "SCHEDULED", "Downloading": "STARTING"}
-"""Batch's status of a job in progress, RUNNING otherwise: "Mapping AWS Batch service job status to
-SageMaker AI status" in the user guide.
+"""Batch's status by the training job's secondary status; RUNNING for other ones.
+
+The source is "Mapping AWS Batch service job status to SageMaker AI status" in the user guide.
 """
 _ECHOED = ("shareIdentifier", "schedulingPriority", "retryStrategy", "timeoutConfig", "tags")
 
@@ -41,7 +42,7 @@ def client_error(message: str) -> ApiError:
 
 @dataclass
 class ServiceJob:
-    """A service job; times are Unix milliseconds."""
+    """A service job; times are in Unix milliseconds."""
 
     region: str
     id: str
@@ -55,7 +56,7 @@ class ServiceJob:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The request for the training job."""
+        """The CreateTrainingJob request."""
         return dict(json.loads(self.request["serviceRequestPayload"]))
 
     @property
@@ -90,9 +91,7 @@ class ServiceJob:
 
 
 class Batch:
-    """Service environments, job queues of training jobs, and their jobs; actions take (region,
-    request).
-    """
+    """Service environments, job queues and service jobs; action methods take (region, request)."""
 
     def __init__(
         self,
@@ -104,8 +103,8 @@ class Batch:
         """Set up the queues.
 
         Args:
-            store: Stores their records.
-            account_id: Account of their ARNs.
+            store: Stores the records of environments, queues and jobs.
+            account_id: Account in the ARNs.
             sagemaker: The service that runs the training jobs.
             clock: Returns Unix seconds.
         """
@@ -147,7 +146,7 @@ class Batch:
         )
 
     def _claims(self, action: str, request: dict[str, Any]) -> bool:
-        """Return False for queues of containers, which moto has."""
+        """Return False for requests on queues of container jobs, which moto handles."""
         if action == "CreateJobQueue":
             return "serviceEnvironmentOrder" in request
         named = request.get("jobQueues", [str(request.get("jobQueue"))])
@@ -184,7 +183,7 @@ class Batch:
         return {"jobQueues": self._described(region, "job-queue", request["jobQueues"])}
 
     def _described(self, region: str, kind: str, named: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the resources of a kind with these names or ARNs; all of them without any."""
+        """Return the resources of a kind with the given names or ARNs, or all if there are none."""
         wanted = [name.rpartition("/")[2] for name in named]
         start = self._arn(region, kind, "")
         return [
@@ -224,7 +223,7 @@ class Batch:
         """Put a job into its queue.
 
         Raises:
-            ClientException: If the queue takes no such job, or the token is that of another one.
+            ClientException: If the queue does not accept the job, or the client token was used.
         """
         with self._lock:
             queue = self._find(region, "job-queue", request["jobQueue"])
@@ -280,7 +279,7 @@ class Batch:
                 if job.training_job is None:
                     self._enter(job, "FAILED")
                 else:
-                    with suppress(ApiError):  # it has just ended
+                    with suppress(ApiError):  # the training job has just ended
                         self._call(job, "StopTrainingJob")
                     self._save(job)
         return {}
@@ -307,7 +306,7 @@ class Batch:
         )
 
     def _enter(self, job: ServiceJob, status: str) -> None:
-        """Give a job a status."""
+        """Set a job's status and the time of its change, and save the job."""
         job.status = status
         if status in (*_ENDED, "SCHEDULED", "RUNNING"):
             place = (
@@ -317,7 +316,7 @@ class Batch:
         self._save(job)
 
     def _move(self, region: str) -> None:
-        """Note what became of the training jobs, then start those that have room."""
+        """Update the service jobs from their training jobs, then start jobs that have capacity."""
         for job in self._of(region):
             if job.training_job and job.status not in _ENDED:
                 self._follow(job)
@@ -341,7 +340,7 @@ class Batch:
             self._enter(job, status)
 
     def _started(self, job: ServiceJob) -> bool:
-        """Start the training job; return False if it has to wait."""
+        """Start the training job, or fail the job if refused; return False if it must wait."""
         queue = self._resources[job.queue]
         name = queue["serviceEnvironmentOrder"][0]["serviceEnvironment"]
         environment = self._find(job.region, "service-environment", name)
@@ -369,7 +368,7 @@ class Batch:
 
 
 def _matches(job: ServiceJob, request: dict[str, Any]) -> bool:
-    """Return True if a job matches the filter; without one, if it has the status or is RUNNING."""
+    """Return True if a job matches the filter or, without a filter, the status (RUNNING)."""
     if not request.get("filters"):
         return bool(job.status == request.get("jobStatus", "RUNNING"))
     [(name, value)] = [(each["name"], each["values"][0]) for each in request["filters"]]

@@ -16,7 +16,7 @@ from sagemaker_emulator.s3_objects import S3Location, error_message, list_keys
 def fill_channels(
     s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event
 ) -> None:
-    """Download every S3 channel."""
+    """Download every S3 channel to the nodes' folders; other channels are skipped."""
     downloads = [
         Download(channel["DataSource"]["S3DataSource"], f"input/data/{channel['ChannelName']}")
         for channel in channels
@@ -26,7 +26,7 @@ def fill_channels(
 
 
 def missing_data_reason(s3: Any, channel: Mapping[str, Any]) -> str | None:
-    """Return S3's error message, "" if no object matches, None if there is data."""
+    """Return S3's error message, "" if no object matches, or None if the channel has data."""
     source = channel["DataSource"]["S3DataSource"]
     try:
         found = next(list_keys(s3, S3Location.parse(source["S3Uri"]), page_size=10), None)

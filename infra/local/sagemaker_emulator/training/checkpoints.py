@@ -13,7 +13,7 @@ TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 
 
 def synced_folders(request: Mapping[str, Any]) -> list[SyncedFolder]:
-    """Return a request's synced folders: CheckpointConfig's and TensorBoardOutputConfig's.
+    """Return the folders of a request's CheckpointConfig and TensorBoardOutputConfig.
 
     TensorBoard's folder is synced to <prefix>/<job>/tensorboard-output.
     """

@@ -1,7 +1,7 @@
-"""Runs one job through its phases: Downloading, Training, Uploading, and its end.
+"""Runs one training job through its phases: Downloading, Training, Uploading, and the end.
 
 A job has one segment of Downloading and Training, and another after each spot interruption and each
-retry of an InternalServerError. Only the last one uploads.
+retry of an InternalServerError. Only the last segment uploads.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         self._metrics.feed(line, unix_milliseconds)
 
     def _attainment(self, nodes: Sequence[Node], result: RunResult) -> Mapping[str, NodeAttainment]:
-        """Return the attainment during the reported training time, if the program reports it."""
+        """Return the attainment in the training time that the program reports, or of the run."""
         within = self._window.of([node.opt_ml / "output" / "data" for node in nodes])
         if within is None or result.attainment_within is None:
             return result.attainment
@@ -115,7 +115,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
     def _upload(self, nodes: Sequence[Node], result: RunResult) -> Ending:
         """Upload the nodes' output and return the job's ending.
 
-        A failed job's instances end when the failure is detected, others' after the upload.
+        A failed job releases its instances when the failure is detected, others after the upload.
         """
         failed = result.failed_host is not None and not result.stopped and not result.timed_out
         ending = self._ending(result, failed)

@@ -1,4 +1,4 @@
-"""FSx for Lustre and EFS channels: a file system is a folder on this machine, given at startup."""
+"""FSx for Lustre and EFS channels, whose file systems are folders on this machine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def mount_channels(
     """Link input/data/<channel> of every node to the file system's folder.
 
     Programs may write there, regardless of the channel's access mode. The folder configured for a
-    file system's id is its root, so DirectoryPath /fsx/data is fsx/data in it.
+    file system's id is the file system's root, so DirectoryPath /fsx/data is fsx/data in it.
 
     Returns:
-        The nodes, with their file systems.
+        Copies of the nodes with their file systems.
 
     Raises:
         DataDownloadError: If an id is unknown or a path does not exist.
@@ -52,7 +52,7 @@ def _folder(source: Mapping[str, str], file_systems: Mapping[str, Path]) -> Path
     if root is None:
         known = ", ".join(sorted(file_systems)) or "none"
         raise DataDownloadError(
-            f"{problem} File system id is invalid; the platform was started with: {known}."
+            f"{problem} File system id is invalid; ids known to the platform: {known}."
         )
     folder = (root / PurePosixPath(path.lstrip("/"))).resolve()
     if not folder.is_dir() or not folder.is_relative_to(root.resolve()):

@@ -1,4 +1,4 @@
-"""Identifies jobs that only rehearse their launch here, since their launcher exists only on AWS."""
+"""Identifies jobs that only rehearse their launch here, since part of it exists only on AWS."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from sagemaker_emulator.training.preferences import instances_of
 
 LAUNCH_PATH_ONLY = "launch path only: "
-"""Prefix of a note in the message of Starting: the job's times are not measurements."""
+"""Prefix of the note in the Starting message that the job's times are not measurements."""
 _NEURON_FAMILIES = ("trn", "inf")
 
 
 def launch_path_note(request: Mapping[str, Any]) -> str | None:
-    """Return "launch path only: <what> …" if a job's launcher is unavailable here, else None."""
+    """Return "launch path only: …" if a library or device of the job is missing here, else None."""
     missing = list(_missing(request))
     if not missing:
         return None

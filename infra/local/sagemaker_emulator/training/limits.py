@@ -1,6 +1,6 @@
-"""Checks of a CreateTrainingJob request beyond its model, and members that are not supported.
+"""Checks of a CreateTrainingJob request beyond the API's model; also refuses unsupported members.
 
-`check_request` applies to every platform, `check_runnable` to those with real nodes.
+`check_request` applies to every platform, `check_runnable` only to platforms with real nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sagemaker_emulator.training.preferences import check_preferences
 
 LOCAL_INSTANCE_TYPES = tuple(VCPUS_BY_INSTANCE_TYPE)
 MAX_RUNTIME_SECONDS = 28 * 86_400
-"""28 days: StoppingCondition in SageMaker's API reference. The model has no upper bound."""
+"""28 days, as in StoppingCondition of SageMaker's API reference; the model has no upper bound."""
 _AT_LEAST_ONE = "Member must have value greater than or equal to 1"
 
 
@@ -28,7 +28,7 @@ def check_request(request: dict[str, Any]) -> None:
     """Check a CreateTrainingJob request.
 
     Raises:
-        ValidationException: If it is invalid or unsupported.
+        ValidationException: If the request is invalid or unsupported.
     """
     raise_violations(list(_missing_members(request)))
     _check_modelled(request)
@@ -43,7 +43,7 @@ def check_runnable(request: Mapping[str, Any]) -> None:
     """Check that this machine's nodes can run the job as requested.
 
     Raises:
-        ValidationException: If it uses Pipe mode, or syncs a folder that is not below /opt/ml.
+        ValidationException: If the job uses Pipe mode, or syncs a folder outside /opt/ml.
     """
     pipe_mode = "Pipe mode (FastFile is supported; here it behaves like File)"
     refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
@@ -54,7 +54,7 @@ def check_runnable(request: Mapping[str, Any]) -> None:
 
 
 def usage_quota(instance_type: str, is_spot: bool) -> str:
-    """Return the name of the quota that a job counts towards; spot jobs have their own."""
+    """Return the name of the quota for a job's instances; spot jobs have a separate quota."""
     return f"{instance_type} for {'spot ' if is_spot else ''}training job usage"
 
 
@@ -64,9 +64,10 @@ def warm_pool_quota(instance_type: str) -> str:
 
 
 def _missing_members(request: dict[str, Any]) -> Iterator[str]:
-    """Yield violations that the model does not express: missing members, and their bounds.
+    """Yield violations of required members and bounds that the model does not express.
 
-    The model calls them optional, since serverless jobs, instance groups and preferences omit some.
+    The model has the members as optional, since requests for serverless jobs or with instance
+    groups or preferences omit some.
     """
     for name, path in (
         ("AlgorithmSpecification", "algorithmSpecification"),
@@ -80,7 +81,7 @@ def _missing_members(request: dict[str, Any]) -> Iterator[str]:
         for name in ("InstanceType", "InstanceCount", "VolumeSizeInGB"):
             if request.get("ResourceConfig") is not None and resources.get(name) is None:
                 yield null_violation(f"resourceConfig.{name[0].lower()}{name[1:]}")
-    for name in ("InstanceCount", "VolumeSizeInGB"):  # for which the model's minimum is 0
+    for name in ("InstanceCount", "VolumeSizeInGB"):  # the model's minimum is 0
         if resources.get(name) == 0:
             yield violation(0, f"resourceConfig.{name[0].lower()}{name[1:]}", _AT_LEAST_ONE)
     max_runtime = (request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds", 0)
@@ -123,7 +124,7 @@ def refuse_unmodelled(*fields: tuple[Any, str]) -> None:
     """Refuse the first of the (value, name) fields that has a value.
 
     Raises:
-        ValidationException: If one has a value.
+        ValidationException: If a field has a value.
     """
     for value, name in fields:
         if value:
@@ -166,7 +167,7 @@ def _check_channels(request: dict[str, Any]) -> None:
             if not request.get("VpcConfig"):
                 raise validation_error(
                     f"Channel {channel['ChannelName']}: a FileSystemDataSource is accessed through"
-                    " a VPC: VpcConfig must be specified."
+                    " a VPC, so VpcConfig must be specified."
                 )
             continue
         if source is None:
@@ -177,7 +178,7 @@ def _check_channels(request: dict[str, Any]) -> None:
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation_error(
                 f"Channel {channel['ChannelName']}: the local platform supports S3DataType S3Prefix"
-                f" and ManifestFile, got {source['S3DataType']}."
+                f" and ManifestFile, not {source['S3DataType']}."
             )
 
 

@@ -39,7 +39,7 @@ class TrainingJobs(JobManager[TrainingJob]):
         job.enter("Starting", now, self._starting_message(job))
 
     def _placed(self, job: TrainingJob) -> tuple[TrainingJob, str | None]:
-        """Return the job on the first of its instance types with capacity."""
+        """Return the job on the first of its instance types with capacity, or the problem."""
         for resources in choices(job.request["ResourceConfig"]):
             chosen = replace(job, request={**job.request, "ResourceConfig": resources})
             problem = self._runner.capacity_problem(chosen)
@@ -50,7 +50,7 @@ class TrainingJobs(JobManager[TrainingJob]):
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
         """Handle UpdateTrainingJob.
 
-        It changes the warm pool's keep-alive period; profiler and debugging settings are only
+        A new keep-alive period changes the warm pool; profiler and debugging settings are only
         recorded.
         """
         with self._changed:
@@ -70,7 +70,7 @@ class TrainingJobs(JobManager[TrainingJob]):
             return job
 
     def plan_instances_in_use(self, arn: str) -> int:
-        """Return the number of a training plan's instances that jobs in progress have."""
+        """Return the number of a training plan's instances that jobs in progress use."""
         with self._changed:
             return self._instances_in_use(
                 [job for job in self._jobs.values() if job.training_plan_arn == arn]
@@ -101,7 +101,7 @@ class TrainingJobs(JobManager[TrainingJob]):
             check_quota(self._quotas, warm_pool_quota(kind), instances_in(pools, now), count)
 
     def _matching_pool(self, job: TrainingJob, now: float) -> TrainingJob | None:
-        """Return the job whose warm pool this one reuses: the longest available match, or None."""
+        """Return the job whose pool the new job reuses (of several, the oldest pool), or None."""
         if job.is_spot:
             return None
         key = match_key(job.request)
@@ -140,7 +140,7 @@ class TrainingJobs(JobManager[TrainingJob]):
             pool.keep_alive_seconds = seconds
 
     def _release(self) -> None:
-        """End available pools: they do not outlive the platform."""
+        """End available pools, which do not outlive the platform."""
         now = self._clock()
         for job in self._jobs.values():
             if job.warm_pool is not None and job.warm_pool.status(now) == "Available":

@@ -17,20 +17,20 @@ from sagemaker_emulator.jobs.utilisation import put_values
 from sagemaker_emulator.periodic import PeriodicThread
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
-"""CloudWatch namespace: log metrics have the dimension TrainingJobName, those of nodes Host."""
+"""CloudWatch namespace of log metrics (dimension TrainingJobName) and node metrics (Host)."""
 _PUBLISH_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
 OnValue = Callable[[str, float, int], None]
-"""(metric, value, Unix milliseconds); called from several threads."""
+"""Takes (metric, value, Unix milliseconds); called from several threads."""
 
 _NO_MESSAGES = re2.Options()
-_NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, in addition to the exception
+_NO_MESSAGES.log_errors = False  # RE2 would also write errors to stderr
 
 
 def compile_expression(regex: str) -> Any:
-    """Compile with RE2, whose linear time keeps expressions from blocking the platform.
+    """Compile an expression with RE2, which matches in linear time and can't block the platform.
 
     Raises:
         re2.error: If the expression is invalid.
@@ -55,7 +55,7 @@ class MetricMatcher:
         self._lock = threading.Lock()
 
     def feed(self, line: str, unix_milliseconds: int) -> None:
-        """Record the first group of every match if it is a number; the latest line wins."""
+        """Record the first group of every match if it is a finite number; the last value wins."""
         for name, pattern in self._patterns:
             for match in pattern.finditer(line):
                 try:
@@ -80,9 +80,9 @@ class MetricMatcher:
 
 
 class PublishedMetrics:
-    """A context manager that puts a job's values into CloudWatch once a second.
+    """A context manager that puts a job's metric values into CloudWatch once a second.
 
-    Their dimension is TrainingJobName.
+    The values have the dimension TrainingJobName.
     """
 
     def __init__(self, cloudwatch: Any, job_name: str) -> None:
@@ -123,7 +123,7 @@ class PublishedMetrics:
             self._waiting.append(datum)
 
     def publish(self) -> None:
-        """Put queued values; refused ones are logged and dropped: metrics must not stop the job."""
+        """Put queued values; log and drop refused ones, since metrics must not stop the job."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         try:

@@ -1,7 +1,7 @@
 """SageMaker's training plans: Search…Offerings, Create, Describe, and the check of a job's plan.
 
-A plan reserves instances of one type from a start to an end, free of charge. Offerings are kept in
-memory: one of an earlier server is not found.
+A plan reserves instances of one type from a start to an end, free of charge. Offerings are only in
+memory, so a server does not find an earlier server's offerings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HOUR_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of a plan: instances of one type from a time, in Unix seconds, for some hours."""
+    """Terms of a plan; the start of the reservation is in Unix seconds."""
 
     instance_type: str
     instance_count: int
@@ -38,14 +38,14 @@ class Terms:
 
     @property
     def offering_id(self) -> str:
-        """The terms as an ID of the characters that the service allows; equal terms have one ID."""
+        """The terms, encoded in the characters that the service allows in an ID."""
         text = f"{self.instance_type}|{self.instance_count}|{self.start}|{self.hours}"
         return f"tpo-{text.encode().hex()}"
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """One plan and its only reserved capacity."""
+    """A plan with one reserved capacity."""
 
     region: str
     name: str
@@ -110,9 +110,9 @@ class TrainingPlans:
         """Set up the plans.
 
         Args:
-            store: Stores their records.
-            account_id: Account of their ARNs.
-            in_use: Returns the number of instances that jobs in progress use of a plan's ARN.
+            store: Stores the plans' records.
+            account_id: Account in the plans' ARNs.
+            in_use: Returns the number of instances of a plan (by ARN) that jobs in progress use.
             clock: Returns Unix seconds.
         """
         self._store = store
@@ -138,7 +138,7 @@ class TrainingPlans:
     def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Return one offering with the requested terms, or none if its end or target does not fit.
 
-        It may start in the past, so that an expired plan can be rehearsed.
+        The offering may start in the past, so that an expired plan can be rehearsed.
         """
         refuse_unmodelled(
             *((request.get(name), name) for name in ("UltraServerType", "TrainingPlanArn"))
@@ -200,14 +200,14 @@ class TrainingPlans:
         return plan.describe(self._clock(), self._in_use(plan.arn))
 
     def check(self, region: str, request: Mapping[str, Any]) -> None:
-        """Check that a training job can run on its plan now, if it has one.
+        """Check that a training job can run on its plan now, if the request names a plan.
 
-        SageMaker also accepts a plan that has not begun and lets the job wait; the platform does
-        not model that, nor that a plan's end stops its jobs.
+        SageMaker also accepts a plan that has not begun and lets the job wait. The platform models
+        neither this wait nor the stop of a plan's jobs at the plan's end.
 
         Raises:
             ResourceNotFound: If there is no such plan in the region.
-            ValidationException: If the plan is not active or not for these instances.
+            ValidationException: If the plan is not active or lacks the job's instances.
         """
         resources = request["ResourceConfig"]
         arn = resources.get("TrainingPlanArn")

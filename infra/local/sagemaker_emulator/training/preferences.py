@@ -1,7 +1,7 @@
-"""InstancePreferences: the job runs on the first of several instance types that there is room for.
+"""InstancePreferences, with which a job runs on the first of its instance types with capacity.
 
-The rules are those of ResourceConfig and InstancePreference in SageMaker's API reference; the
-wording of the refusals is the platform's own.
+The rules are from ResourceConfig and InstancePreference in SageMaker's API reference; the wording
+of the error messages is the platform's own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SELECTED = ("SelectedInstanceType", "SelectedInstanceCount")
 
 
 def check_preferences(request: Mapping[str, Any]) -> None:
-    """Check a request's InstancePreferences, if it has any.
+    """Check a request's InstancePreferences, if any.
 
     Raises:
         ValidationException: If SageMaker would refuse them.
@@ -41,15 +41,15 @@ def check_preferences(request: Mapping[str, Any]) -> None:
         shared is not None and any(count is not None for count in counts)
     ):
         raise validation_error(
-            "InstanceCount must be specified on every one of InstancePreferences or in"
-            " ResourceConfig, but not in both."
+            "InstanceCount must be specified in each of InstancePreferences or in ResourceConfig,"
+            " but not in both."
         )
     if 0 in counts:
         raise validation_error("InstanceCount must be greater than or equal to 1.")
 
 
 def choices(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the ResourceConfig with each preference selected, in order; unchanged without any."""
+    """Yield ResourceConfig with each preference selected in turn, or unchanged without any."""
     preferences = resources.get("InstancePreferences")
     if not preferences:
         yield resources
@@ -60,7 +60,7 @@ def choices(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def instances_of(resources: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the type and number of a job's instances: the selected ones, or the first choice."""
+    """Return type and number of a job's instances, from the selected or the first preference."""
     chosen = resources
     if "InstancePreferences" in resources and _SELECTED[0] not in resources:
         chosen = next(iter(choices(resources)))

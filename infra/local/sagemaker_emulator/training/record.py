@@ -25,7 +25,7 @@ from sagemaker_emulator.training.warm_pool import WarmPool, is_kept
 SPOT_BILLABLE_SHARE = 0.3
 """Billable share of a managed spot job's training time.
 
-An assumption: spot saves 70%, while AWS advertises up to 90%.
+This assumes that spot saves 70%; AWS advertises savings of up to 90%.
 """
 _MESSAGES = {
     "Pending": "Training job waiting for capacity",
@@ -52,7 +52,7 @@ _FINAL_STATUS = {
 _ACCELERATED = re.compile(r"ml\.(p|g|trn)\d")
 """Instance families with GPUs or Neuron devices.
 
-MaxPendingTimeInSeconds applies only to these (StoppingCondition in SageMaker's API reference).
+MaxPendingTimeInSeconds applies only to them (StoppingCondition in SageMaker's API reference).
 """
 _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 
@@ -60,7 +60,7 @@ _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 PENDING_TOO_LONG = Ending(
     "Stopped", "Training job pending time exceeded MaxPendingTimeInSeconds provided"
 )
-"""nodesweep's wording: SageMaker's own, and its secondary status for this, are unknown."""
+"""In nodesweep's words, since SageMaker's message and secondary status for it are unknown."""
 
 
 @dataclass
@@ -68,11 +68,11 @@ class Retries:
     """Retries of a job after InternalServerErrors, the only failures that RetryStrategy retries."""
 
     most: int
-    """RetryStrategy's MaximumRetryAttempts; 0 without one."""
+    """MaximumRetryAttempts of the request's RetryStrategy; 0 without a RetryStrategy."""
     made: int = 0
 
     def may_follow(self, ending: Ending) -> bool:
-        """Return True if a job is retried after a segment that ended like this."""
+        """Return True if a job is retried after a segment with this ending."""
         is_internal = ending.status == "Failed" and (ending.reason or "").startswith(
             "InternalServerError"
         )
@@ -103,11 +103,11 @@ class TrainingJob(Job):
     It is None before, between and after segments.
     """
     training_seconds: float = 0.0
-    """Total of the segments that have ended."""
+    """Total duration of the segments that have ended."""
     final_metrics: list[dict[str, Any]] = field(default_factory=list)
     warm_pool: WarmPool | None = None
     reused_pool_of: str | None = None
-    """The job whose warm pool this one runs on."""
+    """Name of the job whose warm pool this job reuses."""
 
     @property
     def image_uri(self) -> str:
@@ -152,23 +152,23 @@ class TrainingJob(Job):
 
     @property
     def max_wait_seconds(self) -> float:
-        """MaxWaitTimeInSeconds; infinity without it."""
+        """MaxWaitTimeInSeconds; infinity if the request has none."""
         return float(self.request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf))
 
     @property
     def wait_deadline(self) -> float:
-        """Time at which MaxWaitTimeInSeconds is over; infinity without it."""
+        """Time (Unix seconds) at which max_wait_seconds have passed."""
         return self.creation_time + self.max_wait_seconds
 
     @property
     def max_pending_seconds(self) -> float:
-        """MaxPendingTimeInSeconds; infinity without it or if it does not apply to the instances."""
+        """MaxPendingTimeInSeconds; infinity if absent or if the instance type ignores it."""
         if not _ACCELERATED.match(self.instance_type):
             return math.inf
         return float(self.request["StoppingCondition"].get("MaxPendingTimeInSeconds", math.inf))
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """Return when the job ends, and how, if it is Pending from now on."""
+        """Return the time (Unix seconds) and the ending of the job if it stays Pending."""
         pending_seconds = sum(
             phase.get("EndTime", now) - phase["StartTime"]
             for phase in self.transitions
@@ -197,7 +197,7 @@ class TrainingJob(Job):
     def enter(self, secondary_status: str, now: float, message: str | None = None) -> None:
         """Close the current transition and open the next one.
 
-        A terminal transition ends the job and is closed at once.
+        A terminal transition ends the job and is closed immediately.
         """
         if self.transitions:
             self.transitions[-1].setdefault("EndTime", now)
@@ -231,7 +231,7 @@ class TrainingJob(Job):
             self.enter("Stopping", now)
 
     def complete(self, now: float) -> None:
-        """End a job whose work is done; a stop that came too late leaves no trace."""
+        """Complete the job, and drop the Stopping transition of a stop that came too late."""
         if len(self.transitions) > 1 and self.transitions[-1]["Status"] == "Stopping":
             self.transitions.pop()
             self.transitions[-1].pop("EndTime", None)
@@ -247,13 +247,13 @@ class TrainingJob(Job):
             self.warm_pool.end(now)
 
     def begin_segment(self, now: float) -> None:
-        """Record that its instances have started: Downloading and billable time begin."""
+        """Record that the instances have started, so Downloading and billable time begin."""
         self.training_start_time = self.training_start_time or now
         self.segment_start_time, self.training_end_time = now, None
         self.enter("Downloading", now)
 
     def end_segment(self, now: float) -> None:
-        """Record that its instances are gone; do nothing if there are none."""
+        """Record that the instances are gone; do nothing if there are none."""
         if self.segment_start_time is not None:
             self.training_seconds += now - self.segment_start_time
             self.segment_start_time, self.training_end_time = None, now
@@ -288,7 +288,7 @@ class TrainingJob(Job):
         )
 
     def describe(self, now: float) -> dict[str, Any]:
-        """Return DescribeTrainingJob's response: the echoed request and what is known so far."""
+        """Return DescribeTrainingJob's response: the echoed request and the job's state so far."""
         answer = described_request(self.request) | super().summary(now)
         answer |= {
             "SecondaryStatus": self.secondary_status,
@@ -303,10 +303,10 @@ class TrainingJob(Job):
         return answer | self._billing() | self._pool_status(now)
 
     def _billing(self) -> dict[str, Any]:
-        """Return the billing members.
+        """Return the response's members on times and billing.
 
-        There are none for jobs whose instances never started; the seconds appear once the last
-        segment has ended.
+        A job whose instances never started has none. The seconds appear once the last segment has
+        ended.
         """
         if self.training_start_time is None:
             return {}

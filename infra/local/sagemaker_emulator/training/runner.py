@@ -21,9 +21,9 @@ class JobRunner(Runner[TrainingJob], Protocol):
         """Return a phrase that describes how nodes are isolated."""
 
     def starting_text(self, job: TrainingJob) -> str:
-        """Return the text about a job's nodes that is shown when it starts.
+        """Return the text about a job's nodes for the job's Starting message.
 
-        It begins "Emulated nodes: …" or "Simulated: …", possibly after a note.
+        The text begins "Emulated nodes: …" or "Simulated: …", possibly after a note.
         """
 
 
@@ -36,7 +36,7 @@ class EngineTrainingRunner(EngineRunner[TrainingJob]):
         """Check that this machine's nodes support the request.
 
         Raises:
-            ValidationException: If they do not.
+            ValidationException: If the nodes do not support it.
         """
         check_runnable(request)
         algorithm = request["AlgorithmSpecification"]

@@ -1,4 +1,4 @@
-"""SageMaker's actions on training jobs: Create, Describe, Update, Stop, Delete, List."""
+"""SageMaker's actions on training jobs: Create, Describe, Update, Stop, Delete and List."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sagemaker_emulator.training.plans import TrainingPlans
 
 
 class TrainingApi(JobApi[TrainingJobs]):
-    """Maps requests to the training jobs."""
+    """Handles requests about training jobs."""
 
     kind = "Training"
 
@@ -44,7 +44,7 @@ class TrainingApi(JobApi[TrainingJobs]):
         return {"TrainingJobArn": self._jobs.update(region, request).arn}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of summaries."""
+        """Return the requested page of job summaries, also filtered by warm pool and plan."""
         wanted, plan = request.get("WarmPoolStatusEquals"), request.get("TrainingPlanArnEquals")
         summaries = [
             summary

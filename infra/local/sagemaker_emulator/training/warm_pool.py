@@ -1,8 +1,8 @@
 """Warm pools: the state of a job's instances after its end, computed from its record and the time.
 
-A pool belongs to the job that keeps it and moves when a matching job reuses it. Nothing runs:
-status and retained time follow from when it became available, when it was reused or released, and
-its keep-alive period.
+A pool belongs to the job that keeps it and ends when a matching job reuses the instances. No thread
+updates it, since its status and retained time follow from the times at which it became available
+and ended, and from its keep-alive period.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class WarmPool:
     keep_alive_seconds: int
     available_since: float | None = None
     ended_at: float | None = None
-    """Time at which the pool was reused, released, or lost with its job."""
+    """Time at which the instances were reused or released."""
     reused_by: str | None = None
 
     def status(self, now: float) -> str:
@@ -35,7 +35,7 @@ class WarmPool:
         return "Available" if now < self.available_since + self.keep_alive_seconds else "Terminated"
 
     def retained_seconds(self, now: float) -> int:
-        """Return the seconds that the pool was kept for the next job.
+        """Return the seconds for which the instances were retained for a next job.
 
         AWS bills these seconds like training time.
         """
@@ -55,7 +55,7 @@ class WarmPool:
         return answer | ({"ReusedByJob": self.reused_by} if self.reused_by is not None else {})
 
     def keep(self, now: float) -> None:
-        """Record that the job has ended with healthy instances; a period of 0 keeps nothing."""
+        """Record that the job has ended with healthy instances; a period of 0 releases them."""
         self.available_since = now
         if self.keep_alive_seconds == 0:
             self.ended_at = now
@@ -67,9 +67,9 @@ class WarmPool:
 
 
 def is_kept(secondary_status: str, failure_reason: str | None, was_launched: bool) -> bool:
-    """Return True if a job that ended this way leaves its instances to a pool.
+    """Return True if a job that ended this way leaves its instances to a warm pool.
 
-    It leaves none if the instances themselves may be at fault.
+    Instances that never started or that may have caused the failure are not kept.
     """
     if not was_launched:
         return False
@@ -97,12 +97,12 @@ def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def instances_in(pools: Iterable[tuple[WarmPool, int]], now: float) -> int:
-    """Return the number of instances that (pool, instance count) pairs hold, in use or not."""
+    """Return the number of instances in pools, given as (pool, instance count) pairs."""
     return sum(count for pool, count in pools if pool.status(now) in ("InUse", "Available"))
 
 
 def _session_tags(request: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the tag keys that must match if session tag chaining is enabled."""
+    """Return the state of session tag chaining and, if enabled, the tag keys to match."""
     if not (request.get("SessionChainingConfig") or {}).get("EnableSessionTagChaining"):
         return (False, ())
     return (True, tuple(sorted(tag["Key"] for tag in request.get("Tags", []))))

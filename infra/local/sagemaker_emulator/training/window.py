@@ -1,7 +1,7 @@
 """The time window in which a job trained, as reported by its program.
 
-Nodes' attainment is computed over that time, as shown in reports; importing libraries before it
-does not count (docs/method.md, "Attainment").
+Reports show the nodes' attainment during this window, which excludes, for instance, the import of
+libraries before training (docs/method.md, "Attainment").
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 _METRICS_FILE = "metrics.json"
 _MOST_FILE_BYTES = 2**20
 _MOST_DEPTH, _MOST_FOLDERS = 3, 200
-"""Limits below a node's output folder, so that many folders do not delay a job's end."""
+"""Limits of the search in a node's output folder, so that it does not delay a job's end."""
 _MOST_LINE_CHARACTERS = 10_000
-# As the report parses them (docs/own-code.md, "Lines in the log").
+# The fields as the report parses them (docs/own-code.md, "Lines in the log").
 _FIELD = re.compile(
     r"(?:^|[\s;,])(train_seconds|run_start_unix_seconds|step)=([-+]?[0-9.]+(?:[eE][-+]?\d+)?)"
     r"(?=[;,\s]|$)"
@@ -30,13 +30,13 @@ _FIELD = re.compile(
 
 
 class TrainWindow:
-    """The window of one run: `feed` it the log's lines, then call `of`; feeding is thread-safe."""
+    """The window of one run; call `feed` (thread-safe) for every log line, then `of`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._first_step_at = math.inf
         self._started_at = math.inf
-        self._longest: tuple[float, float] | None = None  # train_seconds, when it was logged
+        self._longest: tuple[float, float] | None = None  # train_seconds, and when it was logged
 
     def feed(self, line: str, at_unix_seconds: float) -> None:
         """Parse a line of a node's log, written at `at_unix_seconds`."""
@@ -55,10 +55,10 @@ class TrainWindow:
                 self._first_step_at = min(self._first_step_at, at_unix_seconds)
 
     def of(self, output_folders: Iterable[Path]) -> tuple[float, float] | None:
-        """Return the window in Unix seconds; an infinite end means until the nodes end.
+        """Return the window in Unix seconds; an infinite end stands for the nodes' end.
 
-        The window comes from metrics.json in the nodes' output, else from the log. Return None if
-        neither has it.
+        The window comes from metrics.json in the nodes' output, or else from the log. Return None
+        if neither contains one.
         """
         paths = (path for folder in output_folders for path in _metrics_files(folder))
         told = [window for path in paths if (window := _of_file(path))]
@@ -73,7 +73,7 @@ class TrainWindow:
 
 
 def _metrics_files(folder: Path) -> list[Path]:
-    """Return the metrics.json of a node's output folder, else those at its shallowest level.
+    """Return the metrics.json files at the shallowest level of an output folder that has any.
 
     Links are not followed.
     """
@@ -95,7 +95,7 @@ def _metrics_files(folder: Path) -> list[Path]:
 
 
 def _of_file(path: Path) -> tuple[float, float] | None:
-    """Return a file's window; without a start time, it ends when the file was written."""
+    """Return a file's window, or None; without a start time, it ends when the file was written."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_FILE_BYTES:

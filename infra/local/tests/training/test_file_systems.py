@@ -98,8 +98,8 @@ def test_objects_of_s3_come_beside_it(platform: SimpleNamespace) -> None:
         (
             channel("/fsx", id="fs-00000000"),
             (
-                "fs-00000000 directory path: /fsx. File system id is invalid; the platform was"
-                f" started with: {ID}."
+                "fs-00000000 directory path: /fsx. File system id is invalid; ids known to the"
+                f" platform: {ID}."
             ),
         ),
     ],
