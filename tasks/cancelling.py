@@ -141,12 +141,13 @@ def polling_for_cancel(interrupt: Callable[[], None]) -> Iterator[None]:
             if not _is_ended_at_server(logging.DEBUG):
                 continue
             with lock:  # never after the block has ended
-                if not over.is_set() and not STOP.interrupted:
+                if not over.is_set():
                     reported = "suspended" if STOP.suspended is not None else "being cancelled"
                     logger.warning("Prefect's server reports that the run is %s", reported)
-                    STOP.cancelled = True
-                    STOP.set()
-                    interrupt()
+                    if not STOP.interrupted:  # otherwise a signal came first
+                        STOP.cancelled = True
+                        STOP.set()
+                        interrupt()
             return
 
     # The server's URL is in Prefect's settings, which live in the context.

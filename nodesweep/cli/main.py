@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 class _Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command; exit with an error message if its help cannot be printed."""
+        open_closed_streams()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -78,7 +79,6 @@ class _Commands(click.Group):
 @click.version_option(package_name="nodesweep")
 def main() -> None:
     """How many nodes should this training job run on, and what will it cost?"""
-    open_closed_streams()
     print_in_any_encoding()
     # imported modules hold no garbage, and searching them takes a third of the start-up time
     gc.set_threshold(50_000)

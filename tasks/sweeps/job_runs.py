@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple
 from uuid import UUID
@@ -134,6 +134,7 @@ class JobRuns:
         self._budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, self._clock)
         self._pauses = intervals(*_PAUSES_SECONDS)
         self._ending = threading.Event()
+        self._wait_for_end: Callable[[float], bool]
         self._wait_for_end = self._ending.wait if clock is None else clock.wait
         self._give_up_at, self._has_given_up = math.inf, False
 

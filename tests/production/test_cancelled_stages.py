@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -60,6 +61,11 @@ class Story:
         self.logs[stage] = world.log_of(run)
 
 
+def has_heard(world: World, run: str) -> bool:
+    """Return True if a cancelled run has ended, or hangs in a call and knows."""
+    return world.state(run) == "Cancelled" or "is being cancelled" in world.log_of(run)
+
+
 @pytest.fixture(scope="module")
 def story(world: World) -> Iterator[Story]:
     """All of them at once, since every run spends its time on starting."""
@@ -84,9 +90,10 @@ def story(world: World) -> Iterator[Story]:
             )
             for run in story.runs.values():
                 world.cancel(run)
-            time.sleep(2.0)  # until the signal is there; a call that hangs is then answered
+            for stage, run in story.runs.items():
+                wait_for(f"{stage} to hear of its cancel", partial(has_heard, world, run))
             for gate in held.values():
-                gate.opened.set()
+                gate.opened.set()  # a call that hangs is then answered
             for stage, run in story.runs.items():
                 world.end_of(run)
                 story.tell(world, stage, run)

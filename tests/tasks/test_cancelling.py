@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -12,6 +13,7 @@ from prefect.states import Cancelling, Running
 
 import nodesweep.tasks.cancelling
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
+from infra.local.tests.platform_client import wait_until
 from nodesweep.polling import STOP, Cancelled, Clock
 from nodesweep.tasks.cancelling import (
     polling_for_cancel,
@@ -51,6 +53,19 @@ def test_cancel_ends_a_wait_once_the_server_is_back(server: list[Any]) -> None:
             Clock().sleep(60)
         assert interrupted.wait(HANG_SECONDS)
     assert STOP.cancelled and len(server) == 1
+
+
+def test_cancel_that_a_signal_told_first_is_logged_and_interrupts_nothing(
+    server: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call that hangs may keep the run from ending for a while."""
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    server[:] = [Cancelling()]
+    STOP.interrupted = True
+    interrupted = threading.Event()
+    with polling_for_cancel(interrupted.set):
+        wait_until(lambda: "the run is being cancelled" in caplog.text)
+    assert not interrupted.is_set() and not STOP.cancelled
 
 
 def test_server_that_hangs_delays_no_wait(

@@ -159,7 +159,8 @@ def check_disk(config: BenchmarkConfig) -> Finding:
 
 def _written_places(config: BenchmarkConfig) -> list[_Place]:
     """Return the folders that a run of this config writes to on this machine."""
-    platform, places = config.platform, []
+    platform = config.platform
+    places: list[_Place] = []
     if platform.autostart:
         places.append(_Place(Path(platform.state_directory), "images and jobs"))
     if isinstance(platform, SlurmPlatform):

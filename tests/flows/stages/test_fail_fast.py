@@ -5,18 +5,23 @@ is lost.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PointsMissing, RunFailed
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
+from nodesweep.flows.stages import sweep as sweep_stage
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.outcome.outcome import JobOutcome
 from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.conftest import train
 from tests.flows.simulated_sweep import measure
@@ -31,10 +36,12 @@ def broken(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading
 
 
 class Steps:
-    """A program whose first job says its step late and ends only when further ones were sent."""
+    """A program whose first job says its step after the sweep has polled it a few times, and ends
+    only when further ones were sent.
+    """
 
-    def __init__(self, served: SimpleNamespace) -> None:
-        self._served, self.first_nodes = served, 0
+    def __init__(self, served: SimpleNamespace, polls: Callable[[], int]) -> None:
+        self._served, self._polls, self.first_nodes = served, polls, 0
         self.sent_before_step = self.sent_after_step = 0
 
     def _sent(self, job: JobSpec) -> int:
@@ -46,11 +53,26 @@ class Steps:
     ) -> None:
         if not self.first_nodes:
             self.first_nodes = job.instance_count
-            time.sleep(1.5)
+            enough = self._polls() + 3
+            wait_until(lambda: self._polls() >= enough)
             self.sent_before_step = self._sent(job)
             say("step=1; loss=0.5;")
             self.sent_after_step = wait_until(lambda: self._sent(job) == 3 and 3)
         train(job, node, say, stop)
+
+
+@pytest.fixture
+def polls(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """The number of times that the sweep has polled its running jobs."""
+    made: list[str] = []
+    status = SageMakerJobs.status
+
+    def counted(jobs: SageMakerJobs, job_name: str) -> JobStatus | None:
+        made.append(job_name)
+        return status(jobs, job_name)
+
+    monkeypatch.setattr(SageMakerJobs, "status", counted)
+    return lambda: len(made)
 
 
 def nodes_of_jobs(served: SimpleNamespace, sweep: str) -> list[int]:
@@ -94,23 +116,28 @@ def test_program_that_can_not_run_costs_one_small_job(
 
 
 def test_running_jobs_are_stopped_and_completed_ones_kept(
-    served: SimpleNamespace, pipeline_config: Configs
+    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything at once: 1 node completes, 2 and 4 fail of one cause while 8 would run for
     ever.
     """
+    collect, is_seen = sweep_stage.collect_outcome, threading.Event()
 
-    done = threading.Event()
+    def collect_and_tell(*arguments: Any) -> JobOutcome:
+        outcome = collect(*arguments)
+        if outcome.completed:
+            is_seen.set()
+        return outcome
+
+    monkeypatch.setattr(sweep_stage, "collect_outcome", collect_and_tell)
 
     def mixed(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
         if job.instance_count == 8:
             stop.wait()
         elif job.instance_count == 1:
             train(job, node, say, stop)
-            done.set()
         else:
-            done.wait(300)
-            threading.Event().wait(1.5)  # until the completed one is seen
+            assert is_seen.wait(HANG_SECONDS)
             broken(job, node, say, stop)
 
     served.engine.programs['"mixed"'] = mixed
@@ -127,9 +154,9 @@ def test_running_jobs_are_stopped_and_completed_ones_kept(
 
 
 def test_new_code_is_tried_small_until_its_first_step_and_known_code_is_not(
-    served: SimpleNamespace, pipeline_config: Configs
+    served: SimpleNamespace, pipeline_config: Configs, polls: Callable[[], int]
 ) -> None:
-    steps = Steps(served)
+    steps = Steps(served, polls)
     served.engine.programs['"steps"'] = steps.train
     sweep = {
         "node_counts": [1, 2, 4],

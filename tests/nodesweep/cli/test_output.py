@@ -100,6 +100,26 @@ def test_streams_that_are_closed_or_full_give_no_traceback(
     assert report.read_text().rstrip().endswith("</html>")
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "printed"),
+    [
+        ("--version", 0, "python -m nodesweep, version"),
+        ("plan local", 0, "local: 4 jobs"),
+        ("plan nowhere.yaml", 2, ""),
+        ("--unknown", 2, ""),
+    ],
+)
+def test_a_closed_stderr_leaves_exit_code_and_stdout_as_they_are(
+    words: str, code: int, printed: str
+) -> None:
+    command = shlex.join([sys.executable, "-m", "nodesweep", *words.split()])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} 2>&-"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == code
+    assert done.stdout.startswith(printed) and bool(done.stdout) == bool(printed)
+
+
 def test_help_that_cannot_be_written_is_a_message() -> None:
     command = shlex.join([sys.executable, "-m", "nodesweep", "--help"])
     done = subprocess.run(
