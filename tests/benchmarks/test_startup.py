@@ -1,6 +1,5 @@
-"""The start of the commands: what they may not import, and what the benchmark says of its numbers,
-which are its own.
-"""
+"""The start-up of commands: modules that they must not import, and the benchmark's table and
+verdict."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ MISSED = Cell("cached re-run", 60.0, 60.1, 1.202, (1.202,))
 
 
 def imported(*arguments: str) -> list[str]:
-    """The modules that a command has imported when it ends."""
+    """Return the modules that a command has imported when it ends."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
         cwd=REPOSITORY,
@@ -46,7 +45,7 @@ def imported(*arguments: str) -> list[str]:
 
 
 def packages(modules: list[str]) -> set[str]:
-    """Their top-level packages."""
+    """Return the top-level packages of these modules."""
     return {name.partition(".")[0] for name in modules}
 
 

@@ -1,4 +1,5 @@
-"""The matrix without any torch: what it plans, what it takes for a refusal, and what it stores."""
+"""The matrix without any torch: its planned checks, its recognition of refusals, and its stored
+result."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def test_a_crash_is_no_refusal_and_no_training(
 
 
 class Recorded(Trainer):
-    """Answers with metrics that a training could have left."""
+    """Responds with metrics that a training could have written."""
 
     def __init__(self, scratch: Path, **metrics: Any) -> None:
         super().__init__(Path("python"), scratch)

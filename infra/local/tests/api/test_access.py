@@ -149,7 +149,7 @@ def test_a_presigned_url_opens_one_object_until_it_expires(
 def send(
     url: str, headers: dict[str, str], body: bytes = b"", method: str = "GET"
 ) -> tuple[int, str]:
-    """Status and text of the answer to exactly this request."""
+    """Send exactly this request; return the status and the text of the response."""
     request = urllib.request.Request(url, data=body or None, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=300) as answer:

@@ -1,4 +1,4 @@
-"""A body that is not what its checksum says is refused, and nothing is kept of it."""
+"""A body that does not match its checksum is refused, and no part of it is stored."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_signed_chunks_and_their_trailer_are_compared(served: SimpleNamespace, n
 def put(
     served: SimpleNamespace, key: str, body: bytes, signed: str, **headers: str
 ) -> tuple[int, str]:
-    """Status and answer of a PutObject whose x-amz-content-sha256 is `signed`."""
+    """Return status and response of a PutObject whose x-amz-content-sha256 is `signed`."""
 
     class Signer(S3SigV4Auth):
         def payload(self, request: Any) -> str:
@@ -279,7 +279,7 @@ def put(
 
 
 def encoded(trailer: str, end: bytes = b"\r\n") -> bytes:
-    """The body in two chunks, with the trailer behind it."""
+    """Return the body in two chunks, followed by the trailer."""
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (BODY[:4], BODY[4:]))
     return chunks + b"0\r\n" + trailer.encode() + end
 

@@ -1,4 +1,4 @@
-"""Unmodelled calls and errors are answered in the protocol that the client speaks."""
+"""Responses to unmodeled calls and errors use the protocol of the client."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def send(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> Any:
-    """A signed request that no client of ours would make."""
+    """Send a signed request that no client of nodesweep would send."""
     request = AWSRequest(method, platform.endpoint + path, headers or {}, body)
     credentials = session(platform.endpoint, "us-east-1").get_credentials()
     signer = S3SigV4Auth if service == "s3" else SigV4Auth

@@ -1,4 +1,4 @@
-"""The platform's own page, and the requests it must not take for its own."""
+"""The platform's own page, and requests that belong to AWS's services instead of that page."""
 
 from __future__ import annotations
 

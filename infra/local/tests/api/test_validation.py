@@ -1,4 +1,4 @@
-"""CreateTrainingJob refuses what SageMaker refuses, in its words."""
+"""CreateTrainingJob refuses what SageMaker refuses, with the same messages."""
 
 from __future__ import annotations
 

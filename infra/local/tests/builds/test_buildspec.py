@@ -1,4 +1,4 @@
-"""Reading a buildspec, and refusals of one."""
+"""Buildspecs that are read, and buildspecs that are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sagemaker_emulator.builds.execution import BuildExecution, PhaseFailure
 
 
 def execution_of(buildspec: str | None, **variables: str) -> BuildExecution:
-    """A build with these variables, of which only the buildspec is read."""
+    """Return a build with these variables, of which the tests read only the buildspec."""
     build: Any = SimpleNamespace(
         region="us-east-1",
         buildspec=buildspec,

@@ -1,6 +1,5 @@
-"""Faults of a plan: API errors by call number, and what happens to jobs by name, in their queue and
-in training.
-"""
+"""Faults of a plan: API errors by call number, and failures of named jobs while they queue or
+train."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from sagemaker_emulator.interfaces import JobSpec, Node
 def platform_with(
     folder: Path, *faults: dict[str, Any], **options: Any
 ) -> Iterator[SimpleNamespace]:
-    """A platform with a fault plan, and programs that print a line and wait, or end."""
+    """Serve a platform with a fault plan; its programs print a line, then wait or end."""
 
     def line(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
         say("step 1")
@@ -47,7 +46,7 @@ def platform_with(
 
 
 def codes(call: Callable[[], Any], count: int) -> list[str | None]:
-    """The error codes of so many calls, None for one that went through."""
+    """Return the error code of each of `count` calls; None for a call that succeeded."""
     found: list[str | None] = []
     for _ in range(count):
         try:

@@ -1,4 +1,4 @@
-"""`python -m sagemaker_emulator`: start, status, stop, and what goes wrong with them."""
+"""`python -m sagemaker_emulator`: start, status, stop, and their failures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The same without a process of its own; what it starts is one."""
+    """Run the command in this process; the platform that it starts is a separate process."""
     printed, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(errors):
         code = main(arguments)
@@ -134,7 +134,7 @@ STOPPING = {"service": SERVICE, "running": False, "stopping": True}
 
 @contextmanager
 def stopping_platform() -> Iterator[str]:
-    """An endpoint that answers as a platform does while its jobs end."""
+    """Serve an endpoint that responds like a platform whose jobs are ending."""
     gate = Gate(AccessKeys(AccessKey("a", "b"), AccessKey("c", "d")), "own")
     server = make_server(
         "127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: STOPPING, gate)

@@ -1,4 +1,4 @@
-"""Nobody but its owner gets into a state folder."""
+"""Nobody but its owner can read a state folder."""
 
 from __future__ import annotations
 

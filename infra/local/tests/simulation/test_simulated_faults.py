@@ -1,6 +1,5 @@
-"""Faults of simulated jobs: their waits and triggers go by the virtual clock, so that each test
-takes no time.
-"""
+"""Faults of simulated jobs: their waits and triggers follow the virtual clock, so that tests take
+no time."""
 
 from __future__ import annotations
 

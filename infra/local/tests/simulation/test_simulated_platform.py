@@ -1,6 +1,5 @@
-"""The simulated engine through the served API: times that fit the model, marked as simulated
-everywhere.
-"""
+"""The simulated engine through the API: its times fit the model and are marked as simulated
+everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic writes: what stands in the file, who may read it, and what an interrupted one leaves."""
+"""Atomic writes: the content and permissions of a file, and the remains of an interrupted write."""
 
 from __future__ import annotations
 

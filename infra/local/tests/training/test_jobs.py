@@ -129,7 +129,7 @@ def test_metrics_are_the_last_values_of_the_log(platform: SimpleNamespace) -> No
 
 
 def log_lines(platform: SimpleNamespace, job: str) -> dict[str, list[str]]:
-    """Host -> messages, of a job's streams <job>/<host>-<milliseconds>."""
+    """Return the messages of a job's streams <job>/<host>-<milliseconds>, by host."""
     found = platform.logs.describe_log_streams(
         logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job}/"
     )["logStreams"]

@@ -1,6 +1,5 @@
-"""Log lines fit CloudWatch's limits; metric definitions read numbers off them; hosts name
-buckets.
-"""
+"""Log lines fit CloudWatch's limits, metric definitions extract numbers from them, and hosts name
+buckets."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from sagemaker_emulator.training.metrics import NAMESPACE, MetricMatcher
 
 
 class RecordingLogs:
-    """Takes the calls LogStreams makes; refuses what it doesn't know."""
+    """Accepts the calls of LogStreams, and refuses all others."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []

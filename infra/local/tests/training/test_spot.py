@@ -1,4 +1,4 @@
-"""Managed spot: interruptions, checkpoints in S3 and back, the clocks, and the limit on waiting."""
+"""Managed spot: interruptions, checkpoints to S3 and back, the clocks, and the limit on the wait."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ SEGMENT = ["Downloading", "Training"]
 
 
 def counting(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Counts to 4 in a checkpoint, as a training program that resumes; each node keeps its own as
-    well.
-    """
+    """Count to 4 with a checkpoint, like a training program that resumes; each node has its own
+    count, too."""
     own = node.opt_ml / "checkpoints" / f"{node.host}.txt"
     shared = node.opt_ml / "checkpoints" / "last.ckpt"
     step = int(shared.read_text()) if shared.exists() else 0
@@ -215,7 +214,7 @@ def brief_spot(max_runtime: int, max_wait: int) -> dict[str, Any]:
 
 
 def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str, Any]:
-    """Run endless jobs with ever longer limits until one gets as far on this machine."""
+    """Run endless jobs with growing limits until one of them gets that far on this machine."""
     for seconds in (2, 8, 32, 128):
         job = run_job(platform, f"{name}-{seconds}", "endless", **brief_spot(seconds, seconds))
         if phase in phases(job):

@@ -1,6 +1,5 @@
-"""While another platform's job has the machine a job is Pending: not Training, not billable, and
-its runtime stands.
-"""
+"""While another platform's job uses the machine, a job is Pending: it does not train, is not
+billed, and its runtime limit does not run."""
 
 from __future__ import annotations
 

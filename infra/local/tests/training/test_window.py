@@ -1,4 +1,4 @@
-"""From when to when a job trained, by what its program says."""
+"""The time in which a job trained, according to its program."""
 
 from __future__ import annotations
 

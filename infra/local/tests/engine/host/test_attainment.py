@@ -1,4 +1,5 @@
-"""A node's share of the CPU it asked for, by hand-made counters (docs/method.md, "Attainment")."""
+"""The share of requested CPU time that a node got, from made-up counters (docs/method.md,
+"Attainment")."""
 
 from __future__ import annotations
 

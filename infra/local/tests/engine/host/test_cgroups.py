@@ -1,6 +1,5 @@
-"""Quotas on folders that stand in for a cgroup tree, so that both versions and every refusal are
-tested anywhere.
-"""
+"""Quotas on folders that imitate a cgroup tree, so that both versions and every refusal are tested
+on any machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Links of containers, limited from outside: how fast they are, and which links are left alone.
+"""Links of containers are limited from outside at the right rate, and other links are left alone.
 
-Those that make a link need root and iproute2; where they can't, they say why.
+Tests that create a link need root and iproute2, and are skipped with the reason elsewhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def queueing(where, device):
 
 @pytest.fixture(scope="module")
 def possible() -> None:
-    """Skipped, with the reason, where this machine allows no such link."""
+    """Skip the test, with the reason, where this machine allows no such link."""
     if os.geteuid() != 0:
         pytest.skip("limits on links need root")
     if problem := ContainerLinks.find().problem:

@@ -1,6 +1,7 @@
-"""Networks of nodes' own: what leads where, how fast, and that nothing of them stays.
+"""Network namespaces of nodes: which addresses they reach, at which rate, and that nothing remains.
 
-Those that make one need root, iproute2 and slirp4netns; where they can't, they say why.
+Tests that create a namespace need root, iproute2 and slirp4netns, and are skipped with the reason
+elsewhere.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def possible() -> None:
-    """Skipped, with the reason, where this machine allows no such network."""
+    """Skip the test, with the reason, where this machine allows no such network."""
     found = find_network(1, None)
     if isinstance(found, Loopback):
         pytest.skip(found.reason)
@@ -65,7 +66,7 @@ def make(possible: None) -> Iterator[Callable[[SwitchPlan], Switch]]:
 
 
 def listening(job: Switch, host: str) -> socket.socket:
-    """A program of the node that listens on all interfaces, as torchrun's store does."""
+    """Start a program of the node that listens on all interfaces, as torchrun's store does."""
     server = inside(job.network(host), lambda: socket.create_server(("", 0)))
     server.settimeout(60)
     return server
@@ -82,8 +83,9 @@ def try_to_reach(addresses: Iterable[tuple[str, int]]) -> None:
 
 
 def nobody_came(server: socket.socket) -> bool:
-    """Return True if no connection waits. An attacker's own word is not enough: a gateway may
-    take every connection.
+    """Return True if no connection waits.
+
+    The attacker's own report is not enough, since a gateway may accept every connection.
     """
     server.setblocking(False)
     try:
@@ -96,7 +98,7 @@ def nobody_came(server: socket.socket) -> bool:
 
 
 def own_addresses() -> list[str]:
-    """Of this machine, on all of its interfaces."""
+    """Return this machine's addresses on all of its interfaces."""
     shown = subprocess.run(["ip", "-json", "-4", "address"], capture_output=True, check=True)
     return [entry["local"] for link in json.loads(shown.stdout) for entry in link["addr_info"]]
 
@@ -190,7 +192,7 @@ def test_no_burst_passes_by_the_rate(make):
 
 
 def networks() -> set[str]:
-    """Of all processes, and the links of this machine's own network."""
+    """Return the network namespaces of all processes, and the links of this machine's own network."""
     found = {f"link {name}" for _, name in socket.if_nameindex()}
     for each in Path("/proc").glob("[0-9]*/ns/net"):
         try:
@@ -211,7 +213,7 @@ with Switch(json.loads(sys.argv[1])) as switch:
 
 
 def helpers_of(pid: int) -> list[int]:
-    """The running slirp4netns whose switch this process made."""
+    """Return the running slirp4netns processes whose switch this process created."""
     found = []
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:

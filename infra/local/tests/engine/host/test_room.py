@@ -1,4 +1,4 @@
-"""Which jobs fit beside each other, and where their nodes stay."""
+"""Which jobs fit next to each other, and on which CPUs their nodes run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The scope that an ordinary user's platform asks of systemd, whose program is stood in for:
-no user manager runs where these tests do.
+"""The scope that an ordinary user's platform requests from systemd.
+
+A substitute replaces systemd's program, because no user manager runs in these tests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from sagemaker_emulator.engine.host.scope import scope_command
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Of a user who may write no quota, with a `systemd-run` that runs what it is given."""
+    """Return the environment of a user who may write no quota, with a `systemd-run` that runs its
+    command."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(2, tmp_path)]))
     place(

@@ -1,6 +1,4 @@
-"""A CPU quota without control groups: processes are stopped when their share of a period is used
-up.
-"""
+"""A CPU quota without control groups, which stops processes that have used their share of a period."""
 
 from __future__ import annotations
 
@@ -114,7 +112,7 @@ def test_nodes_have_their_periods_at_different_times() -> None:
 
 @pytest.fixture
 def spinner() -> Iterator[int]:
-    """A process that starts a child; both want all of a CPU."""
+    """A process that starts a child; both use all the CPU time that they get."""
     code = (
         "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nos.fork()\nwhile True:"
         " pass"

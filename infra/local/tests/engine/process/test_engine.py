@@ -1,6 +1,5 @@
-"""The process engine with real processes: what a node sees, and that every way to end leaves
-nothing behind.
-"""
+"""The process engine with real processes: the environment of a node, and that every kind of end
+leaves no process or file."""
 
 from __future__ import annotations
 

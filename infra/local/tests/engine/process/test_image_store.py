@@ -387,7 +387,7 @@ def test_build_args_of_installers_and_requirements_make_the_environments_name(co
 
 
 def layer_on(folder, image, requirement):
-    """A context that adds one package to an image of the store."""
+    """Return a context that adds one package to an image of the store."""
     folder.mkdir()
     (folder / "Dockerfile").write_text(
         "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt"

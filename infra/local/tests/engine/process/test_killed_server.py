@@ -1,6 +1,5 @@
-"""kill -9 to the server, and to its supervisor with it: nothing of a node stays alive, at once or
-at the next start.
-"""
+"""After kill -9 of the server, or of its supervisor too, no process of a node survives the next
+start."""
 
 from __future__ import annotations
 
@@ -88,7 +87,7 @@ def nodes_of(folder):
 
 
 def supervisor_of(server):
-    """Of the server's children: the others are the ballast of its nodes."""
+    """Return the supervisor among the server's children; the others are the ballast of its nodes."""
     children = [process.pid for process in list_processes() if process.parent_pid == server.pid]
     [pid] = [
         pid for pid in children if b"job_supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()

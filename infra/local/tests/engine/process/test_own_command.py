@@ -1,4 +1,5 @@
-"""A request's own entry point on processes: /opt/ml is the node's, and so is what it installs."""
+"""An entry point in the request, on processes: each node has its own /opt/ml and installed
+packages."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ USER = 65534
 
 
 def image_script(bench: Bench, name: str, start: str) -> None:
-    """A script of the image's environment, as pip and uv write it, that says who runs it."""
+    """Return a script of the image's environment, as pip and uv write it, that prints its
+    interpreter."""
     script = bench.image / "venv" / "bin" / name
     script.write_text(f"{start}import sys\nprint('{name}', sys.prefix, sys.argv[1:])\n")
     script.chmod(0o755)
@@ -28,7 +30,7 @@ def image_script(bench: Bench, name: str, start: str) -> None:
 
 @pytest.fixture
 def own(bench: Bench) -> Bench:
-    """A bench whose image has an environment, skipped where /opt/ml can't be a node's own."""
+    """A bench whose image has an environment; skipped where a node cannot have its own /opt/ml."""
     if bench.engine._containment.opt_ml_problem:
         pytest.skip(bench.engine._containment.opt_ml_problem)
     add_environment(bench.image)

@@ -1,6 +1,5 @@
-"""Jobs whose nodes have networks of their own: who reaches what they listen on, what they reach,
-and how fast; and that all of it is said.
-"""
+"""Jobs whose nodes are in network namespaces: who can connect to them, which addresses they reach,
+at which rate, and that the job's logs report this."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def own(bench: Bench) -> Bench:
 
 @pytest.fixture
 def second(own: Bench, tmp_path, monkeypatch) -> Iterator[Bench]:
-    """Another platform on this machine, whose jobs don't wait for the first one's."""
+    """Another platform on this machine, whose jobs do not wait for those of the first platform."""
     slot = functools.partial(training_slot, address=f"\0test-second-{tmp_path}")
     engine = ProcessEngine(
         tmp_path / "second", OneImage(own.image), "http://127.0.0.1:1", times=TIMES
@@ -66,7 +65,7 @@ def second(own: Bench, tmp_path, monkeypatch) -> Iterator[Bench]:
 
 
 class Running:
-    """A job in a thread, stopped with the test."""
+    """A job that runs in a thread and is stopped at the end of the test."""
 
     def __init__(self, bench: Bench, **job: object) -> None:
         self.bench = bench

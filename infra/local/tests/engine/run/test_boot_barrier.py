@@ -1,6 +1,4 @@
-"""The boot barrier: nodes start without a quota, and all are under it before one of them goes
-on.
-"""
+"""The boot barrier: nodes boot without a quota, and none continues before all of them have one."""
 
 from __future__ import annotations
 
