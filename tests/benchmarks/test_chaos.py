@@ -156,7 +156,8 @@ def upstream() -> Iterator[tuple[str, list[bytes]]]:
 
 
 def put(proxy: Proxy) -> tuple[int, bytes] | None:
-    """Put training code; return (status, body), or None if the connection ended without a response."""
+    """Put training code; return (status, body), or None if the connection ended without a
+    response."""
     connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=300)
     try:
         connection.request("PUT", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", b"body")

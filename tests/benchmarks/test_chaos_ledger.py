@@ -196,7 +196,8 @@ def validation(
     sweep: str = SWEEP,
     seconds: float | None = 300.0,
 ) -> dict[str, Any]:
-    """Return a Processing job that had its instances for these seconds; None: it got no instances."""
+    """Return a Processing job that had its instances for these seconds; None: it got no
+    instances."""
     times = {"ProcessingStartTime": BEGUN, "ProcessingEndTime": BEGUN + timedelta(0, seconds or 0)}
     return {
         "ProcessingJobName": f"{sweep}-v{attempt}-0123abcd",

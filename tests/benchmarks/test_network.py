@@ -1,4 +1,5 @@
-"""The network benchmark without nodes: the expected times, the exit code, and refused node counts."""
+"""The network benchmark without nodes: the expected times, the exit code, and refused node
+counts."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ LocalDirectory or refuse paths.
 
 
 def texts_of(section: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, annotation with its constraints) of each field of texts or of anything."""
+    """Return (dotted name, annotation with its constraints) of each field that accepts text."""
     for name, field in section.model_fields.items():
         kinds = kinds_of(field.annotation)
         inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
@@ -73,7 +73,8 @@ def kinds_of(annotation: Any) -> set[Any]:
 
 
 def takes(annotation: Any, text: str) -> bool:
-    """Return True if the text is a value of the field, or an entry of its list or mapping."""
+    """Return True if the text is a valid value of the field, or a valid entry of its list or
+    mapping."""
     for value in (text, (text,), {"a": text}):
         try:
             TypeAdapter(annotation).validate_python(value)

@@ -1,4 +1,4 @@
-"""The amount of work of a run where its config and its own settings differ."""
+"""The amount of work of a run whose config and settings differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIXED = "search_mlp_p3"
 
 
 def sized(changes: Mapping[str, Any]) -> BenchmarkConfig:
-    """A config that asks for 40 s, with these changes."""
+    """Return a config with a workload of 40 s and these changes."""
     return config_from_value(_sized_as_written(), "mine", changes)
 
 

@@ -1,4 +1,5 @@
-"""docs/local-platform-operations.md is generated from the code, and describes a running platform."""
+"""docs/local-platform-operations.md is generated from the code, and describes a running
+platform."""
 
 from __future__ import annotations
 

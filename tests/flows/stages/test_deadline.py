@@ -1,4 +1,4 @@
-"""The hours that a form gives a run."""
+"""The time limit in hours that a form gives a run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_sweep_that_takes_longer_leaves_no_job_running(
             over.append(end)
 
         def start(self) -> None:
-            """The test says when the time is over."""
+            """Do nothing, since the test ends the time."""
 
         cancel = start
 

@@ -37,7 +37,7 @@ def answer(*problems: str) -> Callable[..., Findings]:
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
-    """Answers of the account, one per preflight; nodes cost 2 USD per hour."""
+    """Responses of the account, one per preflight; nodes cost 2 USD per hour."""
     answers: list[Findings] = []
 
     def ask(facts: Facts) -> Findings:
@@ -59,7 +59,7 @@ def test_bound_is_at_the_current_price(make_config: Configs) -> None:
 
 
 def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if this release built requests that the installed botocore does not take."""
+    """Build requests that the installed botocore does not accept."""
     right = offline.renderer_of
 
     def wrong(platform: PlatformConfig) -> Render:

@@ -1,6 +1,5 @@
-"""Ctrl-C and SIGTERM: the first one ends in order, a second Ctrl-C at once, and no SIGTERM cuts an
-ending off.
-"""
+"""Ctrl-C and SIGTERM: the first signal ends the run in order, a second Ctrl-C at once, and SIGTERM
+never interrupts the ending."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ except (KeyboardInterrupt, Terminated):
 
 @pytest.fixture(scope="module")
 def own_process() -> Iterator[WarmProcess]:
-    """Where a signal hits a program and not the tests."""
+    """A process that forks programs, so that their signals do not hit the tests."""
     with warm_process("nodesweep.flows.stages.signals", "prefect.utilities.engine") as process:
         yield process
 

@@ -317,9 +317,8 @@ def test_a_link_to_a_cbor_path_calls_nothing(platform: SimpleNamespace) -> None:
 
 
 def test_a_call_signed_for_another_service_is_not_taken(platform: SimpleNamespace) -> None:
-    """A signature for S3 covers no target header that it does not name, so the scope has to be the
-    service's too.
-    """
+    """A signature for S3 covers no target header that it does not name, so the scope has to be
+    the service's too."""
     key = access_keys(platform.state_dir).user
     sagemaker = client_with(platform, "sagemaker", key.id, key.secret)
     sagemaker.meta.events.register("choose-signer.*.*", lambda signing_name, context, **_: "v4")

@@ -175,8 +175,7 @@ def test_s3s_errors_are_its_own_whatever_the_object_is(
     platform: SimpleNamespace, content_type: str
 ) -> None:
     """A write that must not replace anything is answered 412, which clients look for by its
-    code.
-    """
+    code."""
     platform.s3.create_bucket(Bucket="kept-objects")
     request = {
         "Bucket": "kept-objects",

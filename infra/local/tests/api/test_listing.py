@@ -1,4 +1,5 @@
-"""Listings of buckets agree page by page with moto's own listing, or with AWS where moto is wrong."""
+"""Listings of buckets agree page by page with moto's own listing, or with AWS where moto is
+wrong."""
 
 from __future__ import annotations
 

@@ -251,9 +251,8 @@ def test_what_never_gets_to_the_end_of_its_answer_has_no_status(
 def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped by a debugger, out of memory, or on its way out: not killed, and nothing is known to
-    be lost.
-    """
+    """Stopped by a debugger, out of memory, or on its way out: not killed, and nothing is known
+    to be lost."""
     monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(daemon, "STOPPING_DEADLINE_SECONDS", 0.1)
     with dripping_server(DRIPS["silent"]) as endpoint:

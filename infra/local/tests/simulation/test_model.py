@@ -1,4 +1,5 @@
-"""The performance model: the parts of its formula by hand, and the messages about unusable models."""
+"""The performance model: the parts of its formula by hand, and the messages about unusable
+models."""
 
 from __future__ import annotations
 

@@ -92,7 +92,8 @@ def sound_simulation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files_of(folder: Path) -> list[str]:
-    """Return the files of the platform's own state, as relative paths, without the folders of runs."""
+    """Return the files of the platform's own state, as relative paths, without the folders of
+    runs."""
     found = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     return sorted(str(path) for path in found if path.parts[0] != "engine")
 
@@ -206,9 +207,8 @@ def test_the_further_files_of_a_simulation(sound_simulation: Path, tmp_path: Pat
 def test_the_terminal_names_the_file(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Real starts: what is refused has exit code 1, what is left out is said at a start that works,
-    and files that hold nothing stop none.
-    """
+    """Real starts: what is refused has exit code 1, what is left out is said at a start that
+    works, and files that hold nothing stop none."""
     inflict = (DAMAGES | UNREADABLE)[damage]
     with simulated(tmp_path) as platform:
         fill(platform)

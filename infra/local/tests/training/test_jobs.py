@@ -1,6 +1,5 @@
-"""A training job's life: phases, clocks, artifacts, logs, metrics, failure, stop, and one job at a
-time.
-"""
+"""A training job's life: phases, clocks, artifacts, logs, metrics, failure, stop, and one job
+at a time."""
 
 from __future__ import annotations
 

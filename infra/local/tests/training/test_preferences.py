@@ -1,4 +1,5 @@
-"""InstancePreferences: the job gets one of several instance types, depending on the free capacity."""
+"""InstancePreferences: the job gets one of several instance types, depending on the free
+capacity."""
 
 from __future__ import annotations
 

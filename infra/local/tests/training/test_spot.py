@@ -1,4 +1,5 @@
-"""Managed spot: interruptions, checkpoints to S3 and back, the clocks, and the limit on the wait."""
+"""Managed spot: interruptions, checkpoints to S3 and back, the clocks, and the limit on the
+wait."""
 
 from __future__ import annotations
 

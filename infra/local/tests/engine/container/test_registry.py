@@ -1,4 +1,5 @@
-"""The proxy before a registry: which requests it passes on or refuses, and what it reports to ECR."""
+"""The proxy before a registry: which requests it passes on or refuses, and what it reports to
+ECR."""
 
 from __future__ import annotations
 

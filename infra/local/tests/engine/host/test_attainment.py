@@ -105,9 +105,8 @@ def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, other
 def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
     quota: float, cpu: float, delay: float, others: float
 ) -> None:
-    """Its waits were within periods that gave it all it was promised; what it did not use, it idled
-    in others.
-    """
+    """Its waits were within periods that gave it all it was promised; what it did not use, it
+    idled in others."""
     assert demanded_cpu_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
 
 
@@ -132,9 +131,8 @@ def test_what_is_not_counted_makes_no_share() -> None:
 def test_the_time_that_the_quota_held_a_node_back_is_no_delay_of_any_thread(
     tmp_path: Path,
 ) -> None:
-    """Three were ready while 8 s were held back: one all the time, one for half of it, and one that
-    had to wait for 1 s beyond that.
-    """
+    """Three were ready while 8 s were held back: one all the time, one for half of it, and one
+    that had to wait for 1 s beyond that."""
     waits = ThreadWaits(tmp_path)
     for thread_id, waited in ((1, 50), (2, 20), (3, 30)):
         thread(tmp_path, thread_id, f"9 {waited}000000000 1\n")

@@ -104,9 +104,8 @@ def own_addresses() -> list[str]:
 
 
 def test_what_a_node_listens_on_is_reached_by_its_jobs_nodes_alone(make):
-    """Two jobs at once, with the same addresses: torchrun's store, env:// and anything else that
-    listens on all interfaces is no other job's, user's or machine's to reach.
-    """
+    """Two jobs at once, with the same addresses: torchrun's store, env:// and anything else
+    that listens on all interfaces is no other job's, user's or machine's to reach."""
     own, other = make(plan_of()), make(plan_of(nodes=3))
     with listening(own, "algo-1") as server:
         port = server.getsockname()[1]
@@ -157,9 +156,8 @@ def test_a_node_reaches_other_machines(make):
 
 @pytest.mark.parametrize("megabits", [50, 200])
 def test_the_rate_is_that_of_the_instance_type(make, megabits):
-    """Within 15% of what the line takes with its headers; a busy machine may be slower at times,
-    so the best of a few counts, and none may be faster.
-    """
+    """Within 15% of what the line takes with its headers; a busy machine may be slower at
+    times, so the best of a few counts, and none may be faster."""
     job = make(plan_of(bits_per_second=megabits * 10**6))
     size = megabits * 10**6 // 8 // 2  # half a second
     seconds = []
@@ -192,7 +190,8 @@ def test_no_burst_passes_by_the_rate(make):
 
 
 def networks() -> set[str]:
-    """Return the network namespaces of all processes, and the links of this machine's own network."""
+    """Return the network namespaces of all processes, and the links of this machine's own
+    network."""
     found = {f"link {name}" for _, name in socket.if_nameindex()}
     for each in Path("/proc").glob("[0-9]*/ns/net"):
         try:

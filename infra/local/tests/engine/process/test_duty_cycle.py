@@ -1,4 +1,5 @@
-"""A CPU quota without control groups, which stops processes that have used their share of a period."""
+"""A CPU quota without control groups, which stops processes that have used their share of a
+period."""
 
 from __future__ import annotations
 
@@ -30,9 +31,8 @@ LATE_SECONDS = 0.005
 
 @given(st.lists(st.floats(min_value=0, max_value=LATE_SECONDS), min_size=1, max_size=200))
 def test_over_many_periods_no_node_gets_more_than_its_share(late: Sequence[float]) -> None:
-    """However late it is looked at in each: by what it used too much it runs less in the periods
-    after.
-    """
+    """However late it is looked at in each: by what it used too much it runs less in the
+    periods after."""
     budget, used = NodeBudget(), 0.0
     for late_seconds in late:
         if budget.begin_period(SHARE_SECONDS):

@@ -193,9 +193,8 @@ def test_deadline(bench):
 
 
 def test_daemon_of_a_node_does_not_outlive_it(bench):
-    """It left the session, cleared its environment and has no living parent: only descent is left
-    to find it by.
-    """
+    """It left the session, cleared its environment and has no living parent: only descent is
+    left to find it by."""
     sleep = f"sleep 987.{os.getpid()}"  # of no other test on this machine
     bench.program(f"""
         child = "setsid env -i {sleep} >/dev/null 2>&1 & echo started"
@@ -244,9 +243,8 @@ def test_log_sink_that_fails_does_not_hang_the_nodes(bench):
 
 
 def test_quota_is_in_force_from_the_start(bench):
-    """Over a second, or longer where a duty cycle was late and has to take back what the node used
-    too much.
-    """
+    """Over a second, or longer where a duty cycle was late and has to take back what the node
+    used too much."""
     bench.program("""
         start, cpu = time.monotonic(), time.process_time()
         while True:

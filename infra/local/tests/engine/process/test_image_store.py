@@ -159,9 +159,8 @@ UNHASHED = HASHED.replace("--no-deps ", "")
 def test_a_private_package_is_not_taken_from_the_public_index(
     store, context, tmp_path, monkeypatch, place
 ):
-    """Dependency confusion: uv, which reads no pip configuration, would find the stranger's newer
-    one.
-    """
+    """Dependency confusion: uv, which reads no pip configuration, would find the stranger's
+    newer one."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -315,8 +314,7 @@ with build_lock(venvs / "x.lock", run) as lock_fd:
 
 def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not(store):
     """They are no children of the server: the kernel ends pip with it, but not what pip has
-    started.
-    """
+    started."""
     command = [sys.executable, "-c", KILLED_BUILDER, str(store._venvs)]
     builder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:

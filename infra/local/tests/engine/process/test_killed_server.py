@@ -87,7 +87,8 @@ def nodes_of(folder):
 
 
 def supervisor_of(server):
-    """Return the supervisor among the server's children; the others are the ballast of its nodes."""
+    """Return the supervisor among the server's children; the others are the ballast of its
+    nodes."""
     children = [process.pid for process in list_processes() if process.parent_pid == server.pid]
     [pid] = [
         pid for pid in children if b"job_supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -120,9 +121,8 @@ def test_server_killed_leaves_no_cgroups(server, bench_folder):
 
 
 def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
-    """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what is
-    left.
-    """
+    """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what
+    is left."""
     nodes = nodes_of(bench_folder)
     subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
     server.wait()
@@ -134,9 +134,8 @@ def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
 
 
 def test_supervisor_ignores_a_polite_end(server, bench_folder):
-    """A SIGTERM to the whole tree (systemd, a terminal) must not end the nodes before the server
-    stops the job.
-    """
+    """A SIGTERM to the whole tree (systemd, a terminal) must not end the nodes before the
+    server stops the job."""
     nodes = nodes_of(bench_folder).members()
     subprocess.run(["kill", "-TERM", str(supervisor_of(server))], check=True)
     assert nodes <= nodes_of(bench_folder).members()

@@ -111,9 +111,8 @@ print("reached", found, flush=True)
 
 @once
 def test_what_nodes_listen_on_is_their_jobs_alone(own, second, start):
-    """From this machine's loopback and its interfaces, as other users and machines come, and from
-    another platform's job with the same addresses.
-    """
+    """From this machine's loopback and its interfaces, as other users and machines come, and
+    from another platform's job with the same addresses."""
     own.program(STORE)
     job = start(own)
     job.says("algo-1", "listens")

@@ -153,8 +153,7 @@ def test_only_the_images_own_program_uses_it(job, environment, hyperparameters, 
 
 def test_another_program_of_the_image_is_not_trusted_to_wait(job):
     """It would never say `ready`, and so would run without a quota under a label that promises
-    one.
-    """
+    one."""
     image = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
     assert uses_boot_barrier(job, image)
     assert uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "train.py"}), image)
