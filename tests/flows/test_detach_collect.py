@@ -1,4 +1,4 @@
-"""`run --detach` and `collect`: a sweep that nobody waits for, through the served platform."""
+"""`run --detach` and `collect`: a sweep that no process waits for, through the served platform."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
 
 
 def submissions(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
-    """The name of the last state of each submission's task run, by the task run's name."""
+    """Return the name of the last state of each submission's task run, by the task run's name."""
     return {
         record.__dict__["task_run_name"]: record.getMessage().removeprefix(ENDED).split("(")[0]
         for record in caplog.records

@@ -1,4 +1,4 @@
-"""The reaper on the served platform: what it stops, and what it only names."""
+"""The reaper on the served platform: the jobs that it stops, and those that it only reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Configs = Callable[..., BenchmarkConfig]
 def abandoned(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[PlatformConfig, str]:
-    """A running job of a sweep whose owner was there once; (platform, job)."""
+    """Start a job of a sweep whose owner has disappeared, and return (platform, job)."""
     config = pipeline_config("endless", name="abandoned", sweep={"node_counts": [1]})
     sweep = start_detached_sweep(config)
     with owned(
@@ -46,7 +46,7 @@ def abandoned(
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Every owner's sign is that much older."""
+    """Age the sign of life of every owner by this much."""
 
     def read(store: Store, sweep: str) -> Heartbeat | None:
         sign = read_heartbeat(store, sweep)

@@ -1,4 +1,4 @@
-"""A run as a person sees it at a real Prefect server."""
+"""A run as a user sees it at a real Prefect server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("prefect")
 
 @pytest.fixture
 def told() -> Iterator[list[Event]]:
-    """Events for a view."""
+    """Return the events for a view."""
     events: list[Event] = []
 
     class Listener(logging.Handler):
@@ -63,7 +63,7 @@ def told() -> Iterator[list[Event]]:
 
 
 def artifact(kept: KeptRecords, key: str) -> SimpleNamespace:
-    """The latest with this key."""
+    """Return the latest artifact with this key."""
     found = [made for made in kept.artifacts if made["key"] == key]
     return SimpleNamespace(**max(found, key=lambda made: made["created"]))
 
@@ -203,7 +203,7 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
 
 
 def ended_jobs(sweep: str) -> list[dict[str, Any]] | None:
-    """The task runs of a sweep's jobs once all have ended."""
+    """Return the task runs of a sweep's jobs, once all have ended."""
     runs = [run for run in kept_records(sweep).task_runs if "training-job" in run["tags"]]
     return runs if all(run["state_type"] in ("COMPLETED", "FAILED") for run in runs) else None
 

@@ -1,6 +1,5 @@
-"""Which sweep a run is: its own where several begin at once, the same on every try, the one that
---resume names.
-"""
+"""The sweep of a run: separate sweeps where several runs begin simultaneously, the same sweep in
+every retry, and the sweep that --resume names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""infra/aws/nodesweep.yaml as data: what it holds, what it must not hold, and that its policies
-name what exists.
-"""
+"""infra/aws/nodesweep.yaml as data: its required and its forbidden contents, and policies that name
+existing resources."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ ROLES = ("BuildRole", "ExecutionRole", "PipelineRole")
 
 @cache
 def everything() -> dict[str, Any]:
-    """The template with all of its conditions on."""
+    """Return the template with all of its conditions on."""
     return dict(taken(json.loads(json.dumps(template(), default=str)), 1))
 
 
@@ -40,9 +39,8 @@ def statements(role: str) -> list[dict[str, Any]]:
 
 @cache
 def reference() -> dict[str, Any]:
-    """AWS's service authorization reference, as cfn-lint ships it: service -> Actions -> action in
-    lower case.
-    """
+    """AWS's service authorization reference, as shipped with cfn-lint, by service and lower-case
+    action."""
     path = files("cfnlint.data.AdditionalSpecs") / "Policies.json"
     return dict(json.loads(path.read_text()))
 

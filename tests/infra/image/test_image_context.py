@@ -1,4 +1,4 @@
-"""The build context: what the Dockerfile, the lock and buildspec.yml promise each other."""
+"""The build context: the Dockerfile, the lock file and buildspec.yml agree with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The parts of a process's train time: by a clock of the test, and with the image's torch."""
+"""The parts of a process's train time, by a clock that the test controls, and with the image's
+torch."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ ON_GPU, ON_XPU = (
 
 
 class Process:
-    """A process whose time passes only by `spend`."""
+    """A process whose time passes only in `spend`."""
 
     def __init__(self, module: Any) -> None:
         self.module, self.now = module, 0.0

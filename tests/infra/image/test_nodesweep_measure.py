@@ -1,6 +1,6 @@
-"""The measurement of an unmodified script: what is written, and that nothing else changes.
+"""The measurement of an unmodified script: its output, and that the script is otherwise unaffected.
 
-Most tests run a script with a torch of a few lines; those with the image's torch are slow.
+Most tests run a script with a fake torch of a few lines; those with the image's torch are slow.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ LOOP = """
 
 
 class Run:
-    """A finished program: its output, and what is in its output folder."""
+    """A finished program: its output, and the files in its output folder."""
 
     def __init__(self, done: subprocess.CompletedProcess[str], folder: Path) -> None:
         self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
@@ -636,7 +636,7 @@ def test_a_program_does_not_end_under_a_thread_of_gloo(run: Runner) -> None:
 
 @pytest.fixture
 def run_real(image_python: str, tmp_path: Path) -> Runner:
-    """The same with the image's torch."""
+    """Run a script like `run`, but with the image's torch."""
     return runner(tmp_path, image_python, [IMAGE])
 
 

@@ -1,9 +1,9 @@
-"""Every name and argument of torch and Lightning that the program uses is in every release it can
-meet.
+"""Every name and argument of torch and Lightning that the program uses exists in all supported
+releases.
 
-Their macOS wheels hold the same Python sources as those for Linux, at 60 to 130 MB instead of
-gigabytes; they are read as they are, and kept in .whl/. What only a running program shows is for
-`make matrix`.
+The wheels for macOS hold the same Python sources as those for Linux, in 60 to 130 MB instead of
+gigabytes; they are read without unpacking and kept in .whl/. `make matrix` tests what only a
+running program can show.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def program_uses() -> list[Use]:
 
 
 def wheel(requirement: str) -> Path:
-    """Downloaded once, whole or not at all."""
+    """Download a wheel once, completely or not at all."""
     package, version = requirement.split("==")
     pattern = f"{package.replace('-', '_')}-{version}-*.whl"
     if not (found := list(WHEELS.glob(pattern))):
@@ -97,7 +97,7 @@ def wheel(requirement: str) -> Path:
 
 
 def pinned(package: str) -> Path:
-    """The wheel that the image adds to a container."""
+    """Return the wheel that the image adds to a container."""
     (requirement,) = re.findall(
         rf"^{package}==\S+", (IMAGE / "requirements-on-dlc.txt").read_text(), re.MULTILINE
     )
@@ -110,15 +110,14 @@ def sources(version: str) -> Sources:
 
 @pytest.fixture(scope="module", params=RELEASES)
 def of_release(request: pytest.FixtureRequest) -> tuple[str, Sources]:
-    """A release and its sources, which are read once for the tests that look at all of them."""
+    """Return a release and its sources, which are read once for all tests that check them."""
     return request.param, sources(request.param)
 
 
 @cache
 def imports_of_torch(path: Path) -> set[str]:
-    """Names that a wheel's modules import from torch on their own import: at their top, under no
-    condition.
-    """
+    """Return the names that a wheel's modules import from torch at their top level,
+    unconditionally."""
     with zipfile.ZipFile(path) as archive:
         modules = [
             ast.parse(archive.read(name)) for name in archive.namelist() if name.endswith(".py")

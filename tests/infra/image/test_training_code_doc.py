@@ -1,6 +1,5 @@
-"""The guides to code of one's own: every block is what it says it is, what stands in files is in
-them word for word.
-"""
+"""The guides to users' own code: every block works, and blocks that quote files match them word for
+word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts that nodesweep and the emulator both state, and neither takes from the other."""
+"""Facts that nodesweep and the emulator state independently of each other agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""compose.yaml as data: what must hold whoever starts it. tests/containers starts it."""
+"""compose.yaml as data: properties that hold whoever starts it. tests/containers starts it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""`make up`: what it does to a machine that an earlier version started, and where another program
-has its port. No server is started.
+"""`make up` on a machine that an earlier version started, and on one whose port another program
+uses.
+
+No server is started.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from nodesweep.infra.worker.ports import is_taken, listens
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Steps of `up` with the processes, in order."""
+    """Record the steps of `up` with the processes, in order."""
     done: list[str] = []
     monkeypatch.setattr(
         machines, "_platform", lambda machine, verb, seconds: done.append(f"{verb} platform")
@@ -132,7 +134,7 @@ def test_make_up_hands_its_ports_on() -> None:
 
 @pytest.fixture
 def stranger() -> Iterator[ThreadingHTTPServer]:
-    """Another program, which answers whatever it is asked with 200 and keeps the paths."""
+    """Another program, which responds with 200 to every request and records the paths."""
     asked: list[str] = []
 
     class Answer(BaseHTTPRequestHandler):
@@ -154,14 +156,15 @@ def stranger() -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process like those that `up` starts: it leads a session of its own."""
+    """A process like those that `up` starts, which leads a separate session."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
         yield process
         process.kill()
 
 
 def record(machine: Machine, name: str, process: subprocess.Popen[bytes], ticks: int = 0) -> Path:
-    """Write down, as `up` does, that it started this process, so many ticks later than it did."""
+    """Record, as `up` does, that it started this process, but this many clock ticks later than it
+    did."""
     began = start_ticks(process.pid)
     assert began is not None
     file = machine.folder / f"{name}.json"

@@ -1,6 +1,5 @@
-"""Interrupted runs: killed while they train, started again, compared with runs that nobody
-interrupted.
-"""
+"""Interrupted runs: killed while they train, started again, and compared with uninterrupted
+runs."""
 
 from __future__ import annotations
 
@@ -41,8 +40,9 @@ SAME_OVER_RANKS = 0.003  # one of the 359 validation rows: sums over ranks may r
 
 
 def kill_when_checkpointed(last: Path, processes: list[Forked]) -> None:
-    """As a spot interruption does, between two checkpoints. The next start is at least
-    INTERRUPTION_SECONDS later.
+    """Kill the run between two checkpoints, as a spot interruption does.
+
+    The next start is at least INTERRUPTION_SECONDS later.
     """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not last.exists():
@@ -93,7 +93,7 @@ def trainings_in(folder: Path, python: str, data: Path, warm: WarmProcess) -> It
 def cut(
     tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path, warm: WarmProcess
 ) -> Path:
-    """The checkpoints of a run of one process that was killed; each test gets a copy."""
+    """The checkpoints of a killed run of one process; each test gets a copy."""
     folder = tmp_path_factory.mktemp("cut")
     checkpoints = folder / "checkpoints"
     with trainings_in(folder, image_python, digits, warm) as trainings:
@@ -112,7 +112,7 @@ def checkpoints(cut: Path, tmp_path: Path) -> Path:
 def whole(
     tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path, warm: WarmProcess
 ) -> dict[str, Any]:
-    """The metrics of a run of one process that nobody interrupted."""
+    """The metrics of an uninterrupted run of one process."""
     folder = tmp_path_factory.mktemp("whole")
     with trainings_in(folder, image_python, digits, warm) as trainings:
         succeed(trainings.fork(*RUN))
@@ -123,7 +123,7 @@ def whole(
 def whole_on_two(
     tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path, warm: WarmProcess
 ) -> dict[str, Any]:
-    """The same on two nodes."""
+    """The metrics of an uninterrupted run on two nodes."""
     folder = tmp_path_factory.mktemp("whole-on-two")
     with trainings_in(folder, image_python, digits, warm) as trainings:
         succeed(*two_nodes(trainings, *RUN, prefix="127.0.8"))

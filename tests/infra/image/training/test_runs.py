@@ -1,6 +1,5 @@
-"""The program as a whole, in the image's own Python: real processes, real measurements,
-metrics.json checked.
-"""
+"""The whole program in the image's own Python: real processes, real measurements, and a checked
+metrics.json."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 
 def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
-    """Assert the facts of every metrics.json."""
+    """Assert the facts that hold for every metrics.json."""
     jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
     assert metrics["schema_version"] == 1
     assert metrics["steps"] == steps == len(metrics["step_seconds"])
@@ -76,7 +75,8 @@ def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
 
 
 def _listening(pid: int) -> set[str]:
-    """Addresses and ports on which the process's sockets listen, as the kernel writes them."""
+    """Return the addresses and ports on which the process's sockets listen, in the kernel's
+    format."""
     with suppress(OSError):  # it has ended, or a descriptor was closed meanwhile
         sockets = {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
         rows = [
@@ -92,7 +92,7 @@ def _listening(pid: int) -> set[str]:
 def alone(
     image_python: str, digits: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Trainings, str]:
-    """One process by hand, and what it printed."""
+    """Run one process by hand; return it with what it printed."""
     trainings = Trainings(image_python, digits, tmp_path_factory.mktemp("alone"))
     try:
         return trainings, succeed(trainings.start(*QUICK, *EXCLUDE))

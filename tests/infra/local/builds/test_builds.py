@@ -1,4 +1,4 @@
-"""CodeBuild: phases, the image in ECR, failures, stop, time-out."""
+"""CodeBuild: phases, the image in ECR, failures, stop, and timeout."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A platform with a full disk: no call is answered as done whose change is not kept, and the end
-says what is lost.
-"""
+"""A platform with a full disk: no call succeeds whose change is not stored, and the end reports
+what is lost."""
 
 from __future__ import annotations
 
@@ -38,9 +37,8 @@ served = contextmanager(serve_platform)
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """disk.fill() and disk.make_room(): nothing can be moved to its place in the state folder
-    meanwhile.
-    """
+    """Return a disk with fill() and make_room(); in between, no file can be moved into the state
+    folder."""
     real = os.replace
 
     def refuse(source: str, target: str) -> None:
@@ -176,7 +174,7 @@ def local(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def fill_up(endpoint: str) -> int:
-    """Objects of 100 KB until one is refused; how many were taken."""
+    """Upload objects of 100 KB until one is refused; return the number of accepted objects."""
     s3 = client(endpoint, "s3")
     s3.create_bucket(Bucket="kept")
     for number in range(30):

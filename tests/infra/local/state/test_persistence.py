@@ -1,4 +1,4 @@
-"""State that survives a restart of the platform, an orderly one and a kill -9."""
+"""State that survives a restart of the platform, both an orderly restart and a kill -9."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ served = contextmanager(serve_platform)
 
 @contextmanager
 def server_process(process: Forked, state_dir: Path) -> Iterator[SimpleNamespace]:
-    """A platform in a process of its own; killed at the end if it still runs."""
+    """Start a platform in a separate process, which is killed at the end if it still runs."""
     try:
         found = wait_until(lambda: daemon.find_server(state_dir))
         yield SimpleNamespace(

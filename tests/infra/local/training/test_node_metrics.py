@@ -32,12 +32,12 @@ from sagemaker_emulator.training.metrics import NAMESPACE
 
 
 def window(description: Mapping[str, Any]) -> tuple[datetime, datetime]:
-    """The time in which the job had its nodes."""
+    """Return the time in which the job had its nodes."""
     return description["TrainingStartTime"], description["TrainingEndTime"]
 
 
 def values(platform: SimpleNamespace, host: str, metric: str) -> list[float]:
-    """GetMetricData of one metric of one host over the last hour."""
+    """Return GetMetricData of one metric of one host over the last hour."""
     now = datetime.now(UTC)
     query = {
         "Namespace": NAMESPACE,

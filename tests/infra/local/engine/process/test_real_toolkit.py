@@ -1,4 +1,4 @@
-"""The shipped image, built and run: the real toolkit, torch, gloo and two nodes."""
+"""The shipped image, built and run: the real toolkit, torch and gloo on two nodes."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ def s3():
 
 @pytest.fixture(autouse=True)
 def own_training_slot():
-    """None: these programs meet on the machine's port 7777, as every platform's do, and so wait
-    for the machine's slot.
+    """Don't replace the slot, so that these programs wait for their turn.
+
+    They meet on the machine's port 7777, like the programs of every platform.
     """
 
 
@@ -89,7 +90,7 @@ REQUIREMENTS = {
 
 
 def source_archive(**files):
-    """The script, and what else is sent with it."""
+    """Return an archive of the script and of the other files that are sent with it."""
     files = {"train.py": SCRIPT, **files}
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
@@ -128,7 +129,7 @@ def own_code_job(job, s3, image_uri):
 
 
 def last(lines):
-    """The nodes' last lines, whole."""
+    """Return the complete last lines of the nodes."""
     return "\n".join(f"{host}: {text}" for host, text in lines[-60:])
 
 
