@@ -1,4 +1,4 @@
-"""A call of a platform ends by its deadline, however its answer comes."""
+"""A call to a platform ends by its deadline, however slowly its response arrives."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_call_that_was_given_up_sends_nothing_more() -> None:
 
 
 class FakeTime:
-    """The clock of deadlines; what takes time in a test moves it."""
+    """The clock of deadlines, which a test moves for whatever takes time."""
 
     now = 0.0
     seconds_per_look = 0.0
@@ -167,7 +167,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 
 
 class Disk(io.BytesIO):
-    """Each read takes 100 s, or ends no more."""
+    """Each read takes 100 s, or never ends."""
 
     def __init__(self, clock: FakeTime, over: threading.Event | None = None) -> None:
         super().__init__(bytes(2_000_000))

@@ -1,4 +1,4 @@
-"""Clients of a local platform come by its key, and say where it lies where they can't."""
+"""Clients of a local platform find its key, and name its path where they cannot read it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_se
 
 
 def status_of(folder: Path, endpoint: str, path: str) -> bytes:
-    """Answer of the folder's platform, served at this endpoint."""
+    """Return the response of the folder's platform, as if served at this endpoint."""
     nonce = parse_qs(urlsplit(path).query).get("nonce", [""])[0]
     status = {"service": SERVICE, "running": True, "state_dir": str(folder)}
     if nonce:
@@ -42,7 +42,7 @@ def status_of(folder: Path, endpoint: str, path: str) -> bytes:
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    """A server that answers as the platform of this state folder does, once its key is made."""
+    """A server that responds as the platform of this state folder, once the folder has a key."""
 
     class Status(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""`nodesweep init`: a config for one's own script, as someone meets it who has never seen one."""
+"""`nodesweep init` writes a config for the script of a user who has never seen a config."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Output of commands reaches any terminal and any reader; a finished report's exit code is the
-report's alone.
-"""
+"""Output of commands suits any terminal and reader, and the exit code after a finished report
+depends on the report alone."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
 def arguments(folder: Path) -> list[str]:
-    """The command line that makes a report of a table."""
+    """Return the command line that creates a report from a table."""
     (folder / "t.csv").write_text(TABLE)
     return ["report", "--csv", str(folder / "t.csv"), "--output", str(folder)]
 

@@ -110,7 +110,7 @@ def test_a_burst_is_cut_to_its_last_lines(job: Job, said: Callable[[], list[str]
 
 
 def chatter(seconds: int, lines: int) -> dict[str, Any]:
-    """A page with so many new lines of that second."""
+    """Return a page with that many new lines of that second."""
     return {"events": [event(seconds, f"{seconds}.{number}") for number in range(lines)]}
 
 
@@ -160,7 +160,7 @@ def test_a_line_without_an_end_is_cut(said: Callable[[], list[str]]) -> None:
 
 
 class Pages:
-    """A log whose pages are given; `asked` has each query."""
+    """A log with given pages; `asked` holds each query."""
 
     def __init__(self, *pages: dict[str, Any] | Exception) -> None:
         self.pages, self.asked = list(pages), list[dict[str, Any]]()

@@ -34,7 +34,7 @@ MOST_CALLS_IN_A_MINUTE = BURST_CALLS + 60 * CALLS_PER_SECOND
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """The same jitter in every run."""
+    """Use the same jitter in every run."""
     random.seed(1)
 
 
@@ -49,7 +49,7 @@ def wait_for(
     limits: JobLimits = LIMITS,
     follow: Callable[[str], None] = lambda job_name: None,
 ) -> list[str]:
-    """The names of those that ended."""
+    """Return the names of the jobs that ended."""
     ended = statuses(platform, *job_names, limits=limits, follow=follow)
     assert all(job.reason is None for job in ended if job.state != "stopped")
     return [job.name for job in ended]
@@ -62,7 +62,7 @@ def statuses(
     follow: Callable[[str], None] = lambda job_name: None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> list[JobStatus]:
-    """Of those that ended or were given up."""
+    """Return the statuses of the jobs that ended or were given up."""
     clock = platform.time.clock
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, clock)
     return watch(

@@ -44,7 +44,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def loggers() -> Iterator[None]:
-    """As they were, afterwards: `nodesweep` is one for the whole process."""
+    """Restore the loggers afterwards, since the whole process shares `nodesweep`."""
     names = ("nodesweep", "nodesweep.progress")
     before = [(logging.getLogger(name), *vars_of(name)) for name in names]
     yield
@@ -246,7 +246,8 @@ def test_ctrl_c_says_what_is_stopped_what_is_kept_and_how_to_go_on(
 def pressed(
     path: Path, events: Iterable[Event], log_format: Any = "plain", detach: bool = False
 ) -> list[str]:
-    """Lines of a run where Ctrl-C is pressed twice after these events, up to its orderly end."""
+    """Return the lines of a run in which Ctrl-C is pressed twice after these events, up to its
+    orderly end."""
     with path.open("w") as out:
         look = ViewOptions(log_format, resume_command="nodesweep run my.yaml", detach=detach)
         stream = EventStream(look, out)

@@ -1,4 +1,5 @@
-"""Training jobs through an AWS Batch queue: each is paid for once, and found whatever happens."""
+"""Training jobs through an AWS Batch queue: each is paid for once, and is found under all
+circumstances."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def broken(*_: Any) -> None:
 
 @pytest.fixture
 def platform(served: SimpleNamespace, request: pytest.FixtureRequest) -> Iterator[PlatformConfig]:
-    """A config's section with a queue of its own, of one instance."""
+    """The config's section with a separate queue of one instance."""
     queue = f"queue-{crc32(request.node.name.encode()):08x}"
     made_queue(served, queue)
     config = PlatformConfig(
@@ -95,7 +96,7 @@ def ended(jobs: BatchJobs, name: str) -> JobStatus:
 
 @pytest.fixture
 def spec_of(request: pytest.FixtureRequest) -> Callable[..., JobSpec]:
-    """Return a function that returns a job of its own for the test."""
+    """Return a function that returns a job that only this test uses."""
     number = f"{crc32(request.node.name.encode()):08x}"[:4]
 
     def make(program: str = "endless", repeat: int = 1, **training: Any) -> JobSpec:
@@ -128,7 +129,7 @@ def trained(served: SimpleNamespace, name: str) -> list[str]:
 
 
 class Client:
-    """A Batch client of which single methods are replaced."""
+    """A Batch client with some methods replaced."""
 
     def __init__(self, batch: Any, **methods: Any) -> None:
         self._batch, self._methods = batch, methods
@@ -270,7 +271,7 @@ def test_job_waits_again_after_a_lack_of_capacity(
 
 
 def summarized(jobs: BatchJobs, summary: dict[str, Any]) -> JobStatus:
-    """Return the status of a service job of which Batch's list has this summary."""
+    """Return the status of a service job for which Batch's list has this summary."""
     page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [summary]}])
     found = with_client(jobs, get_paginator=lambda operation: page).status(summary["jobName"])
     assert found is not None
@@ -372,7 +373,8 @@ def test_other_errors_of_batch_are_raised_for_a_retry(
 def submitted_twice(
     jobs: BatchJobs, spec: JobSpec
 ) -> tuple[Callable[..., dict[str, Any]], list[str]]:
-    """Return a call after which there are two jobs, as for an expired token, and their ids."""
+    """Return a call after which there are two jobs, as after an expired token, and the IDs of the
+    jobs."""
     ids: list[str] = []
 
     def submit(**members: Any) -> dict[str, Any]:

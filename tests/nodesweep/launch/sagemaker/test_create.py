@@ -1,6 +1,5 @@
-"""A request is sent by sagemaker-core as boto3 sends it, to the platform it is meant for, and
-nothing else is.
-"""
+"""sagemaker-core sends a request as boto3 does, to the intended platform only, and sends nothing
+else."""
 
 from __future__ import annotations
 
@@ -68,9 +67,8 @@ def request_(make_config: Callable[..., BenchmarkConfig]) -> dict[str, Any]:
 
 
 class Wire:
-    """The calls of some clients as they would leave this machine, each answered with `status` and
-    `body`.
-    """
+    """Records the calls of some clients before they leave this machine; responds with `status` and
+    `body`."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, dict[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""A cluster's mishaps: real daemons that are killed, and other people's commands."""
+"""Failures of a cluster: real daemons that are killed, and commands of other users."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Sweep:
         return until_told_spec(name, nodes, max_runtime_seconds=max_runtime_seconds)
 
     def launcher(self, **options: Any) -> SlurmJobs:
-        """Another launcher of the same jobs."""
+        """Return another launcher of the same jobs."""
         return SlurmJobs(self.cluster.platform(**{"partition": EIGHT, **options}))
 
     def running(self, nodes: int = 1, **options: Any) -> JobSpec:

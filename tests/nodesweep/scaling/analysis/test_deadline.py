@@ -1,4 +1,4 @@
-"""Which node count is recommended under a deadline, and what is said of those that miss it."""
+"""The recommended node count under a deadline, and the text about counts that miss it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_deadline_met_only_above_the_budget_names_the_cheapest_in_time(snapsho
 
 
 def waiting(runs: Mapping[int, Sequence[tuple[float, float | None]]]) -> tuple[SummaryRow, ...]:
-    """{nodes: (train seconds, seconds from submission to end) of each run}"""
+    """Return runs of {nodes: (train seconds, seconds from submission to end) of each run}."""
     return summarise(
         [
             JobOutcome(

@@ -1,4 +1,4 @@
-"""A drift that could change the answer withholds it; noise and harmless drifts do not."""
+"""A drift that could change the answer withholds the answer; noise and harmless drifts do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that each did all of the work: no recommendation, and the headline says so."""
+"""If every node did all of the work, there is no recommendation, and the headline says so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ TRAINING_SECONDS = 30.0
 
 @pytest.fixture
 def report(make_report: Callable[..., Any], make_outcome: Callable[..., Any]) -> Callable[..., Any]:
-    """report({nodes: T}, cpu={nodes: per cent}, …): jobs whose world size nothing confirmed."""
+    """Return a report, as in report({nodes: T}, cpu={nodes: percent}, …), of jobs with an
+    unconfirmed world size."""
 
     def make(
         times: Mapping[int, float],

@@ -1,4 +1,5 @@
-"""Speedup statistics against numbers worked out by hand, and their laws."""
+"""Speedup statistics compared with numbers worked out by hand, and properties that they always
+have."""
 
 from __future__ import annotations
 

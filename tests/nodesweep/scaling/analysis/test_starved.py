@@ -1,6 +1,5 @@
-"""Times of nodes that got less than half of their CPU: no recommendation rests on them
-(docs/method.md, "Attainment").
-"""
+"""Times of nodes that got less than half of their CPU are the basis of no recommendation
+(docs/method.md, "Attainment")."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ UNKNOWN = (
 def advise_starved(
     times: Mapping[int, float | Sequence[float]], starved: Sequence[int], **goals: float
 ) -> Recommendation:
-    """With the nodes of these counts starved of CPU; several times of a count are its repeats."""
+    """Return advice on runs whose nodes were CPU-throttled at these counts; several times of a
+    count are repeats."""
     outcomes = [
         JobOutcome(
             nodes=nodes,

@@ -1,4 +1,4 @@
-"""Where the time goes: the parts of T, and the causes of lost efficiency."""
+"""The parts of T, and the causes of lost efficiency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodesweep.scaling.outcome.projection import ProjectedPart, Projection
 
 
 def rank(number=0, steps=30, communication=0.0, node=None, **seconds):
-    """The file of one rank: its parts in seconds, communication alike in each step."""
+    """Return the file of a rank: its parts in seconds, with equal communication in each step."""
     parts = {**dict.fromkeys(WRITTEN, 0.0), "communication": communication, **seconds}
     return {
         "rank": number,
@@ -196,7 +196,7 @@ def test_a_loss_is_split_by_hand(make_outcome):
 
 
 def repeated(make_outcome, communication, base=(10.0, 10.1, 9.9)):
-    """One node of 10 s, and two of 5 s and this much communication per repeat."""
+    """Return one node of 10 s, and two nodes of 5 s with this much communication per repeat."""
     outcomes = [
         run(make_outcome, 1, seconds, [rank(backward=seconds)], repeat)
         for repeat, seconds in enumerate(base, start=1)
@@ -251,7 +251,8 @@ def test_one_run_without_its_ranks_leaves_waiting_in_the_communication_of_all(ma
 
 
 def probe(make_outcome, nodes, whole, ranks, checkpoints=0.0):
-    """A run that took 10 s and is projected to `whole`, `checkpoints` of them for checkpoints."""
+    """Return a run of 10 s that is projected to `whole`, including `checkpoints` for
+    checkpoints."""
     part = ProjectedPart(name="checkpoints", left_out=1, seconds_each=checkpoints, error_seconds=0)
     projection = Projection(
         train_seconds=whole, error_seconds=None, extra_seconds=whole - 10.0, ended="max_steps",

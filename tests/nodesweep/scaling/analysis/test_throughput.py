@@ -1,4 +1,4 @@
-"""A growing batch without a metric: samples per second, and no node count."""
+"""A growing batch without a metric: samples per second, but no recommended node count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def accuracy(value: float) -> dict[str, object]:
 
 @pytest.fixture
 def grown(make_outcome):
-    """grown(times, fields={nodes: …}): outcomes whose batch grows."""
+    """Return grown(times, fields={nodes: …}), outcomes whose batch grows."""
 
     def make(times=TIMES, fields=None, **common):
         return [

@@ -1,4 +1,4 @@
-"""Three answers of a limit: pass, fail, and undecided where the runs can't tell which."""
+"""The three verdicts on a limit: pass, fail, and undecided if the runs do not show which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of each design on the reference curve before anything is measured."""
+"""Costs of each design on the reference curve, before any measurement."""
 
 from __future__ import annotations
 

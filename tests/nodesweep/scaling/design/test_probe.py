@@ -1,4 +1,4 @@
-"""The probe design: which jobs it asks for, and how its check compares."""
+"""The probe design: the jobs that it requests, and its comparison with a validation run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which counts full runs validate in a probe sweep, and what follows if they contradict it."""
+"""The counts that full runs validate in a probe sweep, and the consequences if they contradict
+it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600.0)
 
 
 def probed(seconds, repeats=1, **changes):
-    """Probes that project these times at each count."""
+    """Return probes that project these times at each count."""
     return [
         outcome(
             nodes,

@@ -1,4 +1,4 @@
-"""Projected times are called so wherever they are shown, with their error and their check."""
+"""Projected times are marked wherever they are shown, with their error and their validation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600.0)
 
 @pytest.fixture
 def report(make_report, probe_config, probes, whole):
-    """Three probes and their check; a node-second costs a dollar."""
+    """Return a report of three probes and a validation run; a node-second costs a dollar."""
     outcomes = [*probes(PROBES), whole(4, 21.3)]
     return make_report(outcomes, config=probe_config(), price=PRICE)
 
@@ -74,7 +74,7 @@ def test_without_a_check_the_headline_says_that(make_report, probe_config, probe
 
 @pytest.fixture
 def moved(make_report, probe_config, probes, whole):
-    """2 nodes were checked, then the answer moved to 4."""
+    """Return a report in which 2 nodes were validated before the answer changed to 4."""
     made_first = whole(2, 41.2, created_at="2026-01-01T00:00:00+00:00")
     outcomes = [*probes(PROBES), made_first, whole(4, 21.3)]
     return make_report(outcomes, config=probe_config(), price=PRICE)

@@ -1,4 +1,5 @@
-"""Jobs that a sweep of either design has asked for, by its outcomes and by its report."""
+"""Jobs that a sweep of either design has requested, derived from its outcomes and from its
+report."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def sequential(make_config):
 
 @pytest.fixture
 def runs(make_outcome):
-    """runs(points, nodes=changes): a completed run of each; {"metrics": …} at some count."""
+    """Return a completed run of each point, as in runs(points, nodes=changes)."""
 
     def make(points, **changes):
         return [

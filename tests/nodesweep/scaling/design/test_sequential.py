@@ -1,6 +1,5 @@
-"""The sequential design: what comes next, when a count is answered, and that nothing but the
-outcomes decides it.
-"""
+"""The sequential design: its next points, and when a count has a verdict, both of which depend on
+the outcomes alone."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ WAVES = {1: 0.99, 2: 1.02, 3: 1.0, 4: 0.985, 5: 1.015}
 
 
 def times_of(curve, points, noise=1.0):
-    """Every second count is slow where the others are fast, so that noise does not cancel."""
+    """Return times in which every second count is slow where the others are fast, so that noise
+    does not cancel."""
     return {
         (nodes, repeat): curve[nodes]
         * math.exp(noise * math.log(WAVES[repeat]) * (-1 if nodes in (2, 8) else 1))
@@ -28,7 +28,7 @@ def times_of(curve, points, noise=1.0):
 
 
 def to_the_end(curve, *, noise=1.0, max_repeats=5, lost=(), counts=COUNTS, **options):
-    """Ask and answer until the design is done; its last word."""
+    """Request and complete runs until the design is done; return its final state."""
     times = {}
     while (progress := replay(times, counts, LIMITS, max_repeats, **options)).next_points:
         times |= times_of(curve, progress.next_points, noise)
