@@ -1,4 +1,4 @@
-"""Our child processes import our modules, whatever lies in the folder that a command runs in."""
+"""Child processes import nodesweep's modules, whatever is in the folder where a command runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ FOREIGN = "raise SystemExit('imported from the working directory: ' + __file__)\
 
 
 def commands(source: str) -> Iterator[list[str]]:
-    """The words of each list or tuple that starts a Python with -m or -c: a first word that is
-    written out is one of a message or of a Dockerfile.
+    """Return the words of each list or tuple that starts a Python with -m or -c.
+
+    A literal first word is that of a message or of a Dockerfile.
     """
     if not re.search(r"""["']-[cm]["']""", source):
         return

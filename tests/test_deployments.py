@@ -1,6 +1,5 @@
-"""prefect.yaml against the flows it names: what the server would only find out when a run is
-started.
-"""
+"""prefect.yaml compared with the flows that it names, which the server would check only when a run
+starts."""
 
 from __future__ import annotations
 
@@ -52,12 +51,12 @@ def flow_of(name: str) -> Flow[..., Any]:
 
 
 def schema_of(flow: Flow[..., Any]) -> dict[str, Any]:
-    """As the server gets it, and the UI makes its form of it."""
+    """Return the schema as the server gets it, from which the UI builds its form."""
     return flow.parameters.model_dump_for_openapi()
 
 
 def flows_of_the_house() -> set[str]:
-    """Entrypoint of every function under flows/ that is decorated with @flow."""
+    """Return the entrypoint of every function under flows/ that is decorated with @flow."""
     found = set()
     for path in sorted((REPOSITORY / "flows").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
@@ -194,7 +193,7 @@ def test_a_blank_field_says_what_the_preset_has(preset: str) -> None:
 
 
 def blank_value(schema: dict[str, Any], preset: str) -> str | None:
-    """A field's value, by its help, where it is left blank and this is the preset."""
+    """Return the value of a blank field with this preset, according to the field's help."""
     words = schema["description"].rpartition("Blank: ")[2]
     found = re.findall(r"(?:^|, )(?:else )?`([^`]+)`(?: \(([^)]+)\))?", words)
     by_preset = {name: value for value, names in found for name in names.split(", ")}
@@ -236,9 +235,8 @@ def test_server_refuses_an_invalid_value_and_names_it(
 
 
 def spellings(name: str, mapping: dict[str, str]) -> list[dict[str, Any]]:
-    """The settings that give a mapping to a field: whole, by its keys, within each section that it
-    lies in.
-    """
+    """Return the settings that give a mapping to a field: as a whole, by its keys, and within each
+    enclosing section."""
     parts, value = name.split("."), mapping
     found: list[dict[str, Any]] = [{f"{name}.{key}": text for key, text in mapping.items()}]
     for depth in range(len(parts), 0, -1):

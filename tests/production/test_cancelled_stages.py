@@ -1,5 +1,7 @@
-"""A cancel at every stage of a run: it ends as Cancelled and is nothing else meanwhile, as
-Prefect's server has it. So does a cancel of which the worker does not hear.
+"""A cancellation at every stage of a run: according to Prefect's server, the run ends as Cancelled
+and has no other state in between.
+
+This includes a cancellation that the worker does not notice.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ OUTAGE_SECONDS = 30.0
 
 @dataclass
 class Story:
-    """Each stage's run at Prefect's server, and its jobs at the platform."""
+    """The run at each stage, according to Prefect's server, and its jobs on the platform."""
 
     runs: dict[str, str] = field(default_factory=dict)
     states: dict[str, list[str]] = field(default_factory=dict)
@@ -44,9 +46,8 @@ class Story:
     next_run: str = ""
 
     def tell(self, world: World, stage: str, run: str) -> None:
-        """Note all of a run that has ended, once its last events have arrived, of which Prefect
-        makes the states of task runs.
-        """
+        """Record a run that has ended, once its last events have arrived, from which Prefect
+        derives the states of task runs."""
         wait_for(
             f"the end of {stage} in the events",
             lambda: (
@@ -62,7 +63,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(world: World) -> Iterator[Story]:
-    """All of them at once, since every run spends its time on starting."""
+    """Start all runs simultaneously, since each spends its time on starting."""
     story, release = Story(), None
     try:
         with taken_limit(world), gates(world, STAGES) as held:

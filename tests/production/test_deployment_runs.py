@@ -1,4 +1,4 @@
-"""Deployments as people use them: a run from the form, a schedule, values that are refused."""
+"""Deployments as users use them: a run from the form, a schedule, and refused values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH_COMPLETED = {(1, 1): ["Completed"], (2, 1): ["Completed"]}
 
 
 def report_is_kept(world: World, sweep: str | None) -> bool:
-    """In the bucket and on this machine."""
+    """Check that the report is in the bucket and on this machine."""
     assert sweep is not None
     world.s3.head_object(
         Bucket="nodesweep-local", Key=names.report_key("nodesweep", sweep, names.REPORT_JSON)
@@ -59,7 +59,7 @@ def test_schedule_fires(world: World) -> None:
 
 
 def first_run(world: World, deployment: str, **parameters: str) -> str | None:
-    """The first run of the deployment that has these parameters."""
+    """Return the first run of the deployment that has these parameters."""
     runs = world.call(
         "POST", "/flow_runs/filter", flow_runs={"deployment_id": {"any_": [deployment]}}
     )

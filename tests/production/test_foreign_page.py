@@ -1,4 +1,4 @@
-"""A web page that the user happens to look at can do nothing with the server of `make up`."""
+"""A web page that the user happens to visit has no access to the server of `make up`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOW = {"name": "planted"}
 
 @pytest.fixture
 def stranger(world: World) -> httpx.Client:
-    """Knows the address and no password."""
+    """A client that knows the address but no password."""
     return httpx.Client(
         base_url=world.machine.api_url.removesuffix("/api"), timeout=60, trust_env=False
     )

@@ -1,6 +1,5 @@
-"""A sweep and the clocks that Prefect has for it: its leases are renewed every 225 s, and a server
-that has started anew must know them still.
-"""
+"""A sweep and Prefect's timers: its leases are renewed every 225 s, and a restarted server must
+still know them."""
 
 from __future__ import annotations
 

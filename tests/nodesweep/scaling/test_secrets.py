@@ -1,4 +1,4 @@
-"""Names under which a text is not repeated, and texts that are none to repeat."""
+"""Names whose values are not repeated, and texts that are not secret."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""A large CSV file is judged as it would be in memory, a block at a time."""
+"""A large CSV file is judged block by block, with the same result as in memory."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.tasks.image.image_fakes import counting_clock, make_context
 
 
 class Builds:
-    """CodeBuild that answers with the given builds one after another, then repeats the last."""
+    """A CodeBuild that returns the given builds one after another, then repeats the last."""
 
     def __init__(self, *builds: dict[str, Any]) -> None:
         self._builds, self.stopped, self._index = builds, [], -1
@@ -35,7 +35,7 @@ class Builds:
 
 
 class Logs:
-    """CloudWatch Logs with one stream, whose lines come in the given portions."""
+    """A CloudWatch Logs with one stream, whose lines arrive in the given portions."""
 
     def __init__(
         self, *portions: list[str], missing: int = 0, error: str = "ResourceNotFoundException"

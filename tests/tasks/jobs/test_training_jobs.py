@@ -34,9 +34,8 @@ def client_error(code: str, message: str, operation: str = "CreateTrainingJob") 
 
 
 class SageMaker:
-    """A platform of canned statuses: each describe of a job takes its next one and keeps the
-    last.
-    """
+    """A platform with prepared statuses: each describe of a job returns its next status, or repeats
+    the last."""
 
     class exceptions:
         ClientError = ClientError
@@ -138,7 +137,7 @@ def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(
 
 
 class Described(SageMaker):
-    """Its descriptions have what was asked, and SageMaker's defaults."""
+    """A platform whose descriptions have the request's values, and SageMaker's defaults."""
 
     def add(self, request: dict[str, Any], statuses: list[str]) -> None:
         super().add(request, statuses)
@@ -282,7 +281,7 @@ def test_a_stop_that_is_denied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNamespace) -> None:
-    """Have the watch ask these, of a sweep that nobody stops."""
+    """Let the watch call these functions, for a sweep that nobody stops."""
     monkeypatch.setattr(
         "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda store, sweep: None
     )

@@ -1,4 +1,4 @@
-"""The facts read before anything is sent: the plan, and the files of image and code."""
+"""The facts that are read before a job is sent: the plan, and the files of image and code."""
 
 from __future__ import annotations
 

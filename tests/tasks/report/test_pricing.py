@@ -56,7 +56,7 @@ def instance() -> InstanceType:
 
 @pytest.fixture
 def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
-    """The Price List of whatever price_instance asks; answers only what is added."""
+    """A Price List for the query of price_instance, with only the products that a test adds."""
     client = boto3.client("pricing", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
 
     def client_of(service: str, platform: PlatformConfig, quick: bool = False) -> Any:

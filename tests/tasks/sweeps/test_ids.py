@@ -1,6 +1,5 @@
-"""Runs of one config that begin in one second have sweeps of their own, and each finds its own
-again.
-"""
+"""Runs of one config that begin in the same second have separate sweeps, and each finds its own
+again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's task run, against a client that records and a clock that only counts."""
+"""A job's task run, with a client that records calls and a fake clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which running jobs are nobody's: ages are worked out from a fake platform's own times."""
+"""Running jobs without an owner; ages are computed from the times of a fake platform."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRACE_SECONDS = 3600.0
 
 
 class FakePlatform:
-    """SageMaker and S3 in one, with as much of them as a reaper asks."""
+    """SageMaker and S3 in one object, with the operations that the reaper uses."""
 
     class exceptions:
         ClientError = ClientError
@@ -41,7 +41,7 @@ class FakePlatform:
     def add_sweep(
         self, platform: PlatformConfig, sweep: str, owner_age: float | None, left: bool = False
     ) -> None:
-        """Its record, and the sign of an owner so many seconds ago."""
+        """Add a sweep's record, and the sign of life of its owner this many seconds ago."""
         self.objects[names.sweep_config_key(platform.prefix, sweep)] = (b"{}", NOW)
         if owner_age is not None:
             body = names.pretty_json({"sweep_id": sweep, "left_running": left})

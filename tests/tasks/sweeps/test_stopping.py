@@ -1,4 +1,4 @@
-"""The end of a sweep's jobs, on a platform whose lists and descriptions are behind."""
+"""The end of a sweep's jobs, on a platform whose lists and descriptions lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arms a probe sweep of several types goes on with."""
+"""The arms with which a probe sweep of several types continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def samples(seconds, usd, n=2, waited=None):
 
 
 def runs_of(**means):
-    """{arm: {repeat: sample}} of arms that all have three repeats."""
+    """Return {arm: {repeat: sample}} of arms that all have three repeats."""
     return {
         Cell(Arm(name, name), 1): {at + 1: sample for at, sample in enumerate(samples(*mean, n=3))}
         for name, mean in means.items()
@@ -32,7 +32,8 @@ def runs_of(**means):
 
 
 def of_types(**costs):
-    """{arm: {repeat: sample}} of types with these costs that scale ideally, 800 s at one node."""
+    """Return {arm: {repeat: sample}} of types with these costs that scale ideally, 800 s at one
+    node."""
     return {
         Cell(Arm(name, name), nodes): {
             at + 1: sample for at, sample in enumerate(samples(800 / nodes, usd, n=3))

@@ -1,4 +1,4 @@
-"""The report of a sweep of several types: one for all, and each type's own."""
+"""The report of a sweep of several types: a joint report, and a report of each type."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_each_types_runs_link_to_their_own_logs(types_config, types_report):
 
 
 def log_links(report, logs):
-    """Where the page's rows of runs link to, of the kept logs."""
+    """Return the targets of links in the page's rows of runs, given the stored logs."""
     page = render_files(report, logs)["report.html"].decode()
     return re.findall(r'href="((?:\.\./)?logs/[^"]+)"', page)
 

@@ -1,4 +1,5 @@
-"""A predicted change as a variant: which one a config can try, where, and what came of it."""
+"""A predicted change as a variant: the change that a config can try, at which count, and its
+result."""
 
 from __future__ import annotations
 
@@ -282,7 +283,7 @@ DOUBLED = {"name": "batch", "set": {"training.hyperparameters.batch_size": 64}}
 
 
 def talked(arm, seconds, samples, work=1, per_step=1.0):
-    """Return runs of so many seconds of computation and of communication, with their samples."""
+    """Return runs with these seconds of computation and of communication, with their samples."""
     made = []
     for nodes, (compute, communication) in seconds.items():
         for repeat in range(1, 4):

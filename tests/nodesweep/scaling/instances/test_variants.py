@@ -1,4 +1,4 @@
-"""A sweep of variants: its points, jobs and report, one for all and each variant's own."""
+"""A sweep of variants: its points, jobs and joint report, and a report of each variant."""
 
 from __future__ import annotations
 
@@ -218,7 +218,8 @@ def test_a_larger_batch_without_a_metric_leaves_convergence_open(variants_config
 
 
 def counted(runs, of_base, of_variant, **metrics):
-    """Return the runs with the samples that base and the variant processed; None: not counted."""
+    """Return the runs with the samples that base and the variant processed; None if they were not
+    counted."""
 
     def of(each):
         processed = of_variant if "b-r" in each.job_name else of_base
@@ -318,7 +319,7 @@ def test_a_plan_estimates_no_design_that_cannot_compare_variants_and_names_a_pri
 
 
 def probes(config, *, but=()):
-    """Return a probe of every cell that was not asked for yet, except of those in `but`."""
+    """Return a probe of every cell that was not requested yet, except of those in `but`."""
     done = []
     while (progress := sweep_progress(config, done)).next_keys:
         for key in progress.next_keys:

@@ -1,4 +1,4 @@
-"""A table of measured times: values that are read, and every refusal."""
+"""A table of measured times: the values read from it, and every refusal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesweep.scaling.measured.table import MeasuredTableError, read_measured
 
 
 def problems(table: str | bytes) -> str:
-    """Return every problem of a table that is refused, one a line."""
+    """Return every problem of a table that is refused, one per line."""
     with pytest.raises(MeasuredTableError) as refused:
         read_measured(table)
     return "\n".join(refused.value.problems)

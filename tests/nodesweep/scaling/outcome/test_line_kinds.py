@@ -1,4 +1,5 @@
-"""Which lines of a node's log are shown while it runs: never one less than the program's own."""
+"""The lines of a node's log that are shown while it runs, which include all lines of the
+program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts that a program gives about itself in its log."""
+"""Facts about itself that a program prints to its log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nodesweep.scaling.outcome.logged import (
 
 
 def lines(*said: str) -> list[LogLine]:
-    """ "algo-2: text", a second apart."""
+    """Return log lines from texts such as "algo-2: text", a second apart."""
     return [
         LogLine(1000 * second, *text.split(": ", 1)) for second, text in enumerate(said, start=1)
     ]

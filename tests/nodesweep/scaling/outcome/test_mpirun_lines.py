@@ -1,8 +1,10 @@
-"""Why a job of mpirun failed, by what it wrote: its own failure, or the end of one of its ranks.
+"""The reason why a job of mpirun failed, from its output: its own failure, or the end of one of its
+ranks.
 
-captured_logs/ has the words of Open MPI 4.1.4 (mpirun_*) and 5.0.11 (prterun_*), two ranks on one
-node; _tag: under -tag-output. Rank 1 exited with 3, was killed, raised (under MPI: and called
-MPI_Abort, as `python -m mpi4py` does), called MPI_Abort(7), or sent to rank 99.
+captured_logs/ has the output of Open MPI 4.1.4 (mpirun_*) and 5.0.11 (prterun_*) with two ranks on
+one node, and in files with _tag under -tag-output. Rank 1 exited with 3, was killed, raised an
+exception (under MPI it also called MPI_Abort, as `python -m mpi4py` does), called MPI_Abort(7), or
+sent to rank 99.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading what came back from a job."""
+"""The outcome read from a job's results."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A program's own lines are told from those of the toolkit and torchrun, in captured logs.
+"""A program's own lines are distinguished from those of the toolkit and torchrun, in captured logs.
 
-CAPTURED is the log of one node with two ranks under sagemaker-training 5.1.4 and torch 2.13.0, its
-environment and its traceback shortened: the toolkit's own log came first, and the spaces at the
-beginning of most lines are lost. A backslash at the end of a line joins it with the next.
+CAPTURED is the log of one node with two ranks under sagemaker-training 5.1.4 and torch 2.13.0, with
+a shortened environment and traceback. The toolkit's own log comes first, and most lines have lost
+their leading spaces. A backslash at the end of a line joins it with the next line.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def levels(*medians: float, error_variance: float = 0.0, runs: int = 3) -> list[
 
 
 def noisy(*medians: float, seed: int = 1, share: float = 0.02) -> list[float]:
-    """Medians that scatter by a share, the same on every call."""
+    """Return medians that scatter by a share, the same on every call."""
     generator = random.Random(seed)
     return [median * math.exp(generator.gauss(0, share)) for median in medians]
 

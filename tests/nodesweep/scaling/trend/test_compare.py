@@ -1,4 +1,4 @@
-"""Two sweeps against each other: verdicts, conditions that may not differ, the test's p-value."""
+"""Two sweeps compared: verdicts, conditions that must be equal, and the p-value of the test."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ KNOWN: dict[str, Any] = {
 
 @pytest.fixture
 def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
-    """sweep({1: [times]}, region=…): a report of a sweep with every condition known."""
+    """Return the report of a sweep with every condition known, as in sweep({1: [times]},
+    region=…)."""
 
     def make(
         times: dict[int, Any], given: dict[str, Any] | None = None, **changes: Any

@@ -1,6 +1,5 @@
-"""The history: a sweep's rows in Parquet and back, its place in the dataset, and the trend over
-sweeps.
-"""
+"""The history: a sweep's rows to Parquet and back, their path in the dataset, and the trend over
+sweeps."""
 
 from __future__ import annotations
 
@@ -51,9 +50,8 @@ TIMES = {1: [79.0, 80, 81], 2: [49.0, 50, 51]}
 
 @pytest.fixture
 def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
-    """sweep(SWEEPS[0], {1: [times]}, region=…): a report of that sweep, started when its id
-    says.
-    """
+    """Return the report of a sweep that started at its ID's time, as in sweep(SWEEPS[0], {1:
+    [times]}, region=…)."""
 
     def make(sweep_id: str, times: dict[int, Any], **changes: Any) -> ScalingReport:
         given = {"price": changes.pop("price", None)}
@@ -82,7 +80,7 @@ def arrow(report: ScalingReport) -> pa.Table:
 
 
 def body(table: pa.Table) -> bytes:
-    """A file that another program wrote."""
+    """Return a file that another program wrote."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Odd objects below a prefix of a bucket, put there through the platform's own front."""
+"""Unusual objects below a prefix of a bucket, created through the platform's API."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def put(served: SimpleNamespace, bucket: str, **objects: bytes) -> None:
 
 
 def check(served: SimpleNamespace, bucket: str, kind: str = "parquet") -> ValidationReport:
-    """As a run does it."""
+    """Check the dataset as a run does."""
     s3, config = aws_client("s3", at(served, bucket)), dataset_at(f"s3://{bucket}/raw", kind)
     return validate_tables(remote_tables(s3, describe_remote(s3, config), config), config, now=NOW)
 

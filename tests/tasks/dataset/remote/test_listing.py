@@ -1,4 +1,4 @@
-"""A listing in parallel has every key once, and needs few calls one after another."""
+"""A parallel listing has every key once, and needs few consecutive calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFIX = "raw/"
 
 
 def simulated(keys: Sequence[str], page_size: int = 1000) -> tuple[Listing, list[str]]:
-    """A listing as S3 gives it, and where each of its calls began."""
+    """Return a listing as S3 returns it, and the start of each of its calls."""
     there, asked = sorted(keys), []
 
     def ask(arguments: Mapping[str, str]) -> Page:

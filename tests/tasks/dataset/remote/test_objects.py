@@ -1,4 +1,4 @@
-"""A dataset in S3: what names it, what has become of it, and which keys it may not have."""
+"""A dataset in S3: its identity, changes of its objects, and forbidden keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dataset in S3 is judged as the same files on this machine are, read where it lies."""
+"""A dataset in S3 is judged like the same files on this machine, without a copy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def s3(aws: Callable[[str], Any]) -> Any:
 
 
 class Counting:
-    """An S3 client that notes the bytes and keys that are asked for."""
+    """An S3 client that records the requested bytes and keys."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -133,7 +133,7 @@ class Forbidding:
 
 
 def spoiled(s3: Any, key: str, how: str) -> Any:
-    """A client to whom that has happened to the object."""
+    """Return a client for which this has happened to the object."""
     if how == "deleted":
         s3.delete_object(Bucket=BUCKET, Key=key)
     elif how == "replaced":
