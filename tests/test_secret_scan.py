@@ -41,7 +41,8 @@ ALLOWED = {
 
 
 def copied(files: list[str], folder: Path) -> Path:
-    """Copy only the tracked files, without those that builds and tests have left next to them."""
+    """Copy these files to the folder, without those that builds and tests have left next to
+    them."""
     for name in files:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ SECONDS = {1: 80.0, 2: 41.0, 4: 21.0}
 
 
 def contended(order: Submit, share: float | None, seconds: float | None = None) -> JobOutcome:
-    """Complete a job whose nodes attained that share of their CPU; None if unknown."""
+    """Return the outcome of a job whose nodes attained that share of their CPU; None if unknown."""
     point = order.attempt.point
     return outcome(
         point.nodes,

@@ -47,8 +47,8 @@ def terminal(report) -> str:
 
 @pytest.fixture
 def by_log(make_outcome, make_report):
-    """Return a report whose platform clock includes 122.3 s of start-up or more, while the
-    program's own times give 0.5x."""
+    """Return a report whose platform times include the start-up, while the program's own times give
+    0.5x."""
     return make_report(
         [
             run(make_outcome, 1, logged=6.138, training_phase=122.3),
