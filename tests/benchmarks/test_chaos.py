@@ -333,7 +333,8 @@ def is_connected(process: Forked, endpoint: str) -> bool:
 def test_a_fork_is_a_process_like_any_other(
     tmp_path: Path, benchmark_config: BenchmarkConfig
 ) -> None:
-    """Its own session, folder, log and end, whichever way it ends, while another goes on."""
+    """A fork has a separate session, folder, log and end, however it ends, while another
+    continues."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with closing(Forks(environment)) as forks, dripping_server(DRIPS["silent"]) as endpoint:
         platform = benchmark_config.platform.model_copy(
@@ -372,11 +373,12 @@ CHOSEN = {19: (WORKER_KILLED, KILLED)}
 def test_sweeps_are_done_whatever_strikes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed worker, then kill -9 at a create whose answer is lost; spoilt calls all along. In
-    seed 35 kill -9 before a Processing job is sent, that one lost, then a stop.
+    """Faults strike all along: a killed worker, then kill -9 at a create whose response is lost,
+    and spoiled calls.
 
-    tests/flows has SIGTERM (stages/test_end_signals.py), a detached sweep that is cut off, and a
-    list that lags.
+    In seed 35 kill -9 comes before a Processing job is sent, then that job is lost, then comes a
+    stop. tests/flows has SIGTERM (stages/test_end_signals.py), a detached sweep that is cut off,
+    and a list that lags.
     """
 
     def plan_of(seed: int) -> ChaosPlan:

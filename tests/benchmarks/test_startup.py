@@ -69,7 +69,7 @@ def test_what_sends_nothing_imports_nothing_of_the_stages_that_come_later(
 
 
 def test_session_starts_prefects_server_before_anything_heavy_is_imported() -> None:
-    """These imports stand between a run's config and the start of platform and server."""
+    """These imports take place between the config of a run and the start of platform and server."""
     program = "import json, sys, nodesweep.cli.session; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program],

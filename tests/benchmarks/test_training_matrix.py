@@ -52,7 +52,7 @@ def test_a_refusal_is_one_sentence_of_every_rank(trainer: Trainer) -> None:
 def test_a_crash_is_no_refusal_and_no_training(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This environment has no torch: the program ends with a traceback."""
+    """This environment has no torch, so the program ends with a traceback."""
     with pytest.raises(CheckError, match=r"\[1\], .*No module"):
         trainer.refusal("--epochs", "1")
     with pytest.raises(CheckError, match=r" 1: .*No module"):

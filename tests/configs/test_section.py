@@ -35,8 +35,7 @@ def test_a_mark_is_found_in_inner_sections_and_a_marked_section_stands_for_its_f
 
 
 def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
-    """A field that is added to or taken from these changes which sweeps are resumed, and which
-    ones compare."""
+    """A change of these fields changes which sweeps are resumed, and which are compared."""
     assert set(marked_fields(BenchmarkConfig, NOT_MEASURED)) == {
         *(f"image.{name}" for name in ("build_timeout_minutes", "builder", "codebuild_project")),
         *(

@@ -117,7 +117,7 @@ def test_no_containers_configuration_shows_the_password(stack: Stack) -> None:
 
 
 def test_image_brings_its_own_health_check(cli: ContainerCli) -> None:
-    """For whoever starts it without compose.yaml."""
+    """The health check is for users who start the image without compose.yaml."""
     shown = cli.call(
         "image", "inspect", WORKER_IMAGE, "--format", "{{json .HealthCheck}} {{json .Config.Cmd}}"
     )

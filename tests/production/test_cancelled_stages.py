@@ -63,7 +63,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(world: World) -> Iterator[Story]:
-    """Start all runs simultaneously, since each spends its time on starting."""
+    """Run all sweeps simultaneously, since each spends most of its time on starting."""
     story, release = Story(), None
     try:
         with taken_limit(world), gates(world, STAGES) as held:

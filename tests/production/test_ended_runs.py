@@ -43,7 +43,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(world: World) -> Iterator[Story]:
-    """Start all runs simultaneously, since each spends its time on starting."""
+    """Run all sweeps simultaneously, since each spends most of its time on starting."""
     story = Story()
     release = world.hold_jobs()
     try:

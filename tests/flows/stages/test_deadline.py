@@ -54,7 +54,7 @@ def test_a_sweep_that_takes_longer_leaves_no_job_running(
     served: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The hours are over at its first look at its jobs."""
+    """The time is over at the first poll of the sweep's jobs."""
     over: list[Callable[[], None]] = []
     watch = nodesweep.flows.stages.sweep.watch_training_jobs
 

@@ -300,7 +300,7 @@ def test_every_row_of_the_page_has_its_tests() -> None:
 
 
 def test_every_test_that_is_listed_is_there() -> None:
-    """In `…` the rest of a name is left out."""
+    """`…` stands for the rest of a name."""
     listed = yaml.safe_load(Path(__file__).with_name("ending_evidence.yaml").read_text())
     known = [
         name

@@ -281,7 +281,7 @@ def test_a_stop_that_is_denied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNamespace) -> None:
-    """Let the watch call these functions, for a sweep that nobody stops."""
+    """Let the watch call these clients, for a sweep that nobody stops."""
     monkeypatch.setattr(
         "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda store, sweep: None
     )

@@ -116,7 +116,7 @@ def test_what_is_no_checksum_is_refused(served: SimpleNamespace, name: str, said
 
 
 def test_signed_hash_of_the_body_is_compared(served: SimpleNamespace) -> None:
-    """That of a client that sends no other checksum."""
+    """The hash is that of a client that sends no other checksum."""
     code, answer = put(served, "signed", BODY, hashlib.sha256(b"other").hexdigest())
     assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
     assert put(served, "signed", BODY, hashlib.sha256(BODY).hexdigest())[0] == 200
@@ -132,14 +132,14 @@ def test_signed_hash_of_the_body_is_compared(served: SimpleNamespace) -> None:
 def test_another_checksum_stands_for_no_signed_hash(
     served: SimpleNamespace, headers: dict[str, str]
 ) -> None:
-    """Whoever exchanges the body can add a checksum of the new one."""
+    """An attacker who replaces the body can add a checksum of the new body."""
     code, answer = put(served, "both", BODY, hashlib.sha256(b"other").hexdigest(), **headers)
     assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
     assert "Contents" not in served.s3.list_objects_v2(Bucket="checked", Prefix="both")
 
 
 def test_hash_of_any_calls_body_is_compared(served: SimpleNamespace) -> None:
-    """A recorded call to delete one object must not be made one to delete another."""
+    """A recorded call that deletes one object must not be usable to delete another."""
     served.s3.put_object(Bucket="checked", Key="not-to-go", Body=BODY)
 
     def exchange(request: Any, **_: Any) -> None:
@@ -344,7 +344,7 @@ def test_checksum_of_an_object_of_parts(served: SimpleNamespace, name: str) -> N
 
 
 def test_checksums_survive_a_restart(tmp_path: Path) -> None:
-    """Also those that botocore computes with a package of its own alone."""
+    """This includes checksums that botocore can compute only with a further package."""
     with contextmanager(serve_platform)(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="checked")
         for name, said in SAID.items():
@@ -358,7 +358,7 @@ def test_checksums_survive_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_versioned", [False, True])
 def test_null_version_of_an_object(served: SimpleNamespace, is_versioned: bool) -> None:
-    """As rclone asks for it after a multipart upload."""
+    """rclone requests it after a multipart upload."""
     place = {"Bucket": f"null-{is_versioned}".lower(), "Key": "k"}
     served.s3.create_bucket(Bucket=place["Bucket"])
     served.s3.put_object(**place, Body=BODY)
@@ -375,7 +375,7 @@ def test_null_version_of_an_object(served: SimpleNamespace, is_versioned: bool) 
 
 
 def test_old_names_of_regions(served: SimpleNamespace) -> None:
-    """s3cmd signs for US."""
+    """s3cmd signs requests for the region US."""
     for region, bucket in (("US", "of-us"), ("us-east-1", "of-us-east-1")):
         s3 = client(served.endpoint, "s3", region)
         s3.meta.events.register("before-sign.s3", signs_for(region))

@@ -101,5 +101,5 @@ def test_every_change_has_its_reason_and_is_made() -> None:
 
 
 def test_the_rows_were_compared_with_the_moto_that_is_installed() -> None:
-    """Compare every row with the new version, then change the constant."""
+    """After an update of moto, compare every row with the new version, then change the constant."""
     assert version("moto") == MOTO_VERSION

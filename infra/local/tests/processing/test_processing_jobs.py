@@ -247,7 +247,7 @@ def test_what_the_application_manages_is_left_to_it(data: SimpleNamespace) -> No
 
 
 def test_names_are_unique_among_processing_jobs_alone(data: SimpleNamespace) -> None:
-    """A training job of the same name runs beside: its folders are others."""
+    """A training job of the same name runs in parallel, with other folders."""
     sagemaker = data.sagemaker
     sagemaker.create_processing_job(**processing_request("twin", "endless"))
     sagemaker.create_training_job(**job_request("twin"))

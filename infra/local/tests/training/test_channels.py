@@ -132,7 +132,7 @@ def test_key_that_leaves_its_folder(data: SimpleNamespace, snapshot: SnapshotAss
 
 
 def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Path) -> None:
-    """data//tmp/x below data/ is "/tmp/x", and a folder joined with that would be /tmp/x itself."""
+    """data//tmp/x below data/ is "/tmp/x"; joined with a folder, that would be /tmp/x itself."""
     outside = f"{tmp_path}/x"
     data.s3.put_object(Bucket="inputs", Key=f"doubled/{outside}", Body=b"1")
     manifest = json.dumps([{"prefix": "s3://inputs/doubled/"}, outside])
@@ -144,7 +144,8 @@ def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Pa
 
 
 def test_keys_that_would_be_one_file_are_refused(data: SimpleNamespace) -> None:
-    """S3 tells "one//a" from "one/a", a folder does not: which would win was a matter of chance."""
+    """S3 distinguishes "one//a" from "one/a", but a folder does not, so that it would be random
+    which object remains."""
     for key in ("one//a", "one/a"):
         data.s3.put_object(Bucket="inputs", Key=key, Body=key.encode())
     data.sagemaker.create_training_job(

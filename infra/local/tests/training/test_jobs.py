@@ -226,7 +226,7 @@ def test_fault_of_the_platform_names_no_path_of_this_machine(
 def test_name_of_a_deleted_job_is_free_once_its_nodes_are_gone(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second job of the name would be cleaned away with the first, and never begin."""
+    """The second job of that name would be removed with the first, and never begin."""
     clean_up = platform.engine.clean_up
 
     def slow_clean_up(job: JobSpec) -> None:

@@ -73,7 +73,7 @@ def test_metrics_take_numbers_only() -> None:
 
 
 def test_a_part_of_a_number_is_kept_as_cloudwatch_keeps_it() -> None:
-    """The platform's value is what the group matched; nodesweep is who checks it."""
+    """The platform's value is the match of the group; nodesweep checks it."""
     matcher = MetricMatcher([{"Name": "loss", "Regex": "loss=([0-9.]+)"}])
     matcher.feed("[1,0]<stdout>:loss=9.1e-05", 1000)
     assert [metric["Value"] for metric in matcher.final()] == [9.1]

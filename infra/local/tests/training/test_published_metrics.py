@@ -28,7 +28,8 @@ def dimensions(job: str) -> list[dict[str, str]]:
 
 
 def test_every_value_is_in_cloudwatch(platform: SimpleNamespace) -> None:
-    """As the SDK's TrainingJobAnalytics asks: the names by dimension, then minute by minute."""
+    """The SDK's TrainingJobAnalytics reads first the names by dimension, then the values minute by
+    minute."""
     job = job_with_metric(platform, "measured")
     [metric] = platform.cloudwatch.list_metrics(
         Namespace=NAMESPACE, Dimensions=dimensions("measured")

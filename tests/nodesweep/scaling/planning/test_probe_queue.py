@@ -40,8 +40,7 @@ def finish(queue, order):
 
 
 def completed(order):
-    """Complete a job; a probe projects about the time of its count, and a full job takes that
-    time."""
+    """Return a job's outcome; a probe projects about the time of its count, a full job takes it."""
     seconds = SECONDS[order.attempt.point.nodes]
     outcome = replace(ended(order), clocks=Clocks(train_seconds=seconds))
     if is_probe(order):

@@ -104,8 +104,11 @@ def own_addresses() -> list[str]:
 
 
 def test_what_a_node_listens_on_is_reached_by_its_jobs_nodes_alone(make):
-    """Two jobs at once, with the same addresses: torchrun's store, env:// and anything else
-    that listens on all interfaces is no other job's, user's or machine's to reach."""
+    """Two simultaneous jobs use the same addresses.
+
+    No other job, user or machine may reach torchrun's store, env:// or any other program that
+    listens on all interfaces.
+    """
     own, other = make(plan_of()), make(plan_of(nodes=3))
     with listening(own, "algo-1") as server:
         port = server.getsockname()[1]
@@ -145,7 +148,8 @@ def test_a_node_reaches_the_loopback_of_this_machine_at_the_named_ports_only(mak
 
 
 def test_a_node_reaches_other_machines(make):
-    """Here this machine's own address stands for one: packages, datasets, hubs."""
+    """This machine's own address represents another machine, such as a server of packages, datasets
+    or models."""
     outside = next((each for each in own_addresses() if not each.startswith("127.")), None)
     if outside is None:
         pytest.skip("this machine has no address but loopback")
@@ -156,8 +160,11 @@ def test_a_node_reaches_other_machines(make):
 
 @pytest.mark.parametrize("megabits", [50, 200])
 def test_the_rate_is_that_of_the_instance_type(make, megabits):
-    """Within 15% of what the line takes with its headers; a busy machine may be slower at
-    times, so the best of a few counts, and none may be faster."""
+    """The rate is within 15% of the line's time with headers.
+
+    A busy machine may be slower at times, so the best of a few transfers is compared, and none may
+    be faster.
+    """
     job = make(plan_of(bits_per_second=megabits * 10**6))
     size = megabits * 10**6 // 8 // 2  # half a second
     seconds = []
@@ -184,7 +191,7 @@ def _transfer(job: Switch, size: int) -> float:
 
 
 def test_no_burst_passes_by_the_rate(make):
-    """A gradient is short: what a line lets through at once counts."""
+    """Gradients are short, so the amount that a line sends in one burst matters."""
     job = make(plan_of(bits_per_second=50 * 10**6))
     assert _transfer(job, 1_000_000) > 1_000_000 * 8 / 50e6 - 0.01
 
@@ -254,7 +261,7 @@ def test_what_was_begun_is_undone_where_it_can_not_be_finished(possible, monkeyp
 
 
 def test_connections_on_the_loopback_of_two_networks_are_not_one(make):
-    """The same addresses and ports on two nodes, each connected to itself alone."""
+    """Two nodes have the same addresses and ports, and each is connected to itself only."""
     job = make(plan_of())
     program = (
         "import socket, sys\n"
@@ -373,7 +380,7 @@ def test_what_a_trial_finds_is_said(monkeypatch, trial, words):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")
 def test_the_kernel_refuses_an_ordinary_user():
-    """As it does root in most containers: the refusal is what is said."""
+    """The kernel also refuses root in most containers, and the refusal is reported."""
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("no Python for everyone")

@@ -97,7 +97,7 @@ def supervisor_of(server):
 
 
 def test_server_killed(server, bench_folder):
-    """The helper of the nodes' network is among their processes."""
+    """The helper of the nodes' network is one of their processes."""
     nodes = nodes_of(bench_folder)
     assert len(nodes.members()) >= 4
     server.send_signal(signal.SIGKILL)
@@ -121,8 +121,8 @@ def test_server_killed_leaves_no_cgroups(server, bench_folder):
 
 
 def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
-    """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what
-    is left."""
+    """If the kernel contains the nodes, they end immediately; otherwise the next engine finds the
+    remaining processes."""
     nodes = nodes_of(bench_folder)
     subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
     server.wait()

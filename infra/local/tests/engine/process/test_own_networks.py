@@ -111,8 +111,8 @@ print("reached", found, flush=True)
 
 @once
 def test_what_nodes_listen_on_is_their_jobs_alone(own, second, start):
-    """From this machine's loopback and its interfaces, as other users and machines come, and
-    from another platform's job with the same addresses."""
+    """The connections come from this machine's loopback and interfaces, like those of other users
+    and machines, and from another platform's job with the same addresses."""
     own.program(STORE)
     job = start(own)
     job.says("algo-1", "listens")
@@ -137,7 +137,8 @@ def test_peers_meet_by_name_and_are_seen_to(own, start):
 
 @once
 def test_nodes_reach_the_platform_at_its_own_url(own, tmp_path):
-    """And a server of this machine that the job is told of, as an index or a tracker; no other."""
+    """Nodes also reach a server of this machine that the job's config names, such as an index or a
+    tracker, but no other."""
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "key").write_text("of the platform")
     handler = functools.partial(
@@ -169,7 +170,7 @@ def test_nodes_reach_the_platform_at_its_own_url(own, tmp_path):
 
 @once
 def test_the_rate_of_a_type_is_between_its_nodes(own):
-    """5 MB at 50 Mbit/s: 0.8 s, and the headers. A busy machine may take longer, never less."""
+    """5 MB at 50 Mbit/s take 0.8 s plus headers. A busy machine may take longer, but never less."""
     own.program("""
         if host == "algo-1":
             with socket.create_server(("", 7777)) as server:
@@ -206,7 +207,7 @@ def test_a_job_says_how_its_nodes_are_connected(own):
 
 @once
 def test_a_network_that_can_not_be_made_is_the_platforms_fault(own, monkeypatch):
-    """So that the job is tried again."""
+    """An error of the platform lets the job be retried."""
     plan = own.engine._network.plan
 
     def broken(*arguments):
