@@ -115,7 +115,8 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The quota holds two of three at once; no job ends before the first command has."""
+    """The quota allows two of three jobs simultaneously; no job ends before the first command has
+    ended."""
     detached, let_pass = threading.Event(), VirtualExecution._pass
 
     def held(job: VirtualExecution[Any], seconds: float) -> None:

@@ -101,7 +101,7 @@ def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """A job of a sweep that nobody runs any more: it has ended when the job has."""
+    """A sweep without a running process has ended when its last job has ended."""
     from nodesweep.flows.detach import start_detached_sweep
 
     config = pipeline_config("endless", name="followed", sweep={"node_counts": [1]})

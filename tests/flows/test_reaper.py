@@ -75,7 +75,7 @@ def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
 def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their jobs have ended, and the pools are billed until their keep-alive is over."""
+    """The jobs have ended, but their pools are billed until their keep-alive is over."""
     config = pipeline_config(
         "scaling",
         name="poolreaped",
@@ -104,8 +104,7 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
 
 
 def test_grace_below_twenty_minutes_is_refused() -> None:
-    """A run waits up to 15 minutes for a platform that does not answer, and gives no sign
-    meanwhile.
-    """
+    """A run waits up to 15 minutes for a platform that does not respond, and gives no sign of life
+    meanwhile."""
     with pytest.raises(ParameterTypeError, match="grace_minutes"):
         reaper(grace_minutes=19)

@@ -130,9 +130,8 @@ def test_artifacts_task_names_and_links(
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
     pipeline_config: Callable[..., BenchmarkConfig],
 ) -> None:
-    """The config stands where a form has the name of one, without its secrets; the other fields are
-    empty.
-    """
+    """The config without its secrets replaces the name of a config in a form; the other fields are
+    empty."""
     training = {"environment": {"HF_TOKEN": "s3cr3t"}}
     config = pipeline_config(
         "broken-at-2", name="kept", training=training, sweep={"node_counts": [2]}
@@ -162,7 +161,7 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
     pipeline_config: Callable[..., BenchmarkConfig],
     told: list[Event],
 ) -> None:
-    """And Prefect's record has none of what only a view needs."""
+    """Prefect's record has no events that only a view needs."""
     config = pipeline_config("broken-at-2", sweep={"node_counts": [1, 2]})
     with pytest.raises(PointsMissing) as raised:
         run_flow(scaling_benchmark, config)
@@ -209,7 +208,7 @@ def ended_jobs(sweep: str) -> list[dict[str, Any]] | None:
 
 
 def test_a_jobs_task_run_is_as_long_as_the_job_and_found_by_a_retried_run() -> None:
-    """And no run that was cancelled or killed leaves one unfinished."""
+    """A cancelled or killed run leaves no task run unfinished."""
     jobs = [f"s-20261124120000-0a1b2c3d-n{nodes}-r1-a1-abcd" for nodes in (1, 2, 4)]
     done, seen = JobView(StateType.COMPLETED, "Completed"), list[list[Any]]()
 

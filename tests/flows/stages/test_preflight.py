@@ -112,7 +112,7 @@ def test_account_is_asked_for_the_container_that_runs_as_it_is(
 
 
 def test_container_that_runs_as_it_is_must_carry_the_option(make_config: Configs) -> None:
-    """One that is built upon may be given what it lacks; this one is final."""
+    """An image that is built upon may still get what it lacks; this one is final."""
     image = {
         "base_image": (
             "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker"

@@ -153,7 +153,7 @@ def test_creep_alarms_though_no_night_is_far_from_the_one_before(bucket: Bucket)
 def test_node_count_at_which_nothing_completed_any_more_alarms_from_the_second_night_on(
     bucket: Bucket,
 ) -> None:
-    """At N0 too, where the rest of the sweep has another baseline."""
+    """This includes N0, without which the rest of the sweep has another baseline."""
     bucket.night(1)
     for day, lost in ((2, 2), (3, 1)):
         with pytest.raises(RegressionEstablished, match=rf"no completed run on {lost} nodes?$"):
@@ -213,7 +213,7 @@ def test_other_conditions_start_a_new_trend_and_are_a_warning(
 
 
 def test_of_several_types_the_recommended_one_alone_is_judged(bucket: Bucket) -> None:
-    """Another type had runs at 2 nodes the night before; that this one has none is no news."""
+    """Another type had runs at 2 nodes the night before; that this type has none is no change."""
     bucket.night(1, instance_type="ml.m5.4xlarge")
     tonight = report_of(bucket.config, bucket.sweep(2), 1.0, lost=2)
     comparison = InstanceComparison(

@@ -74,7 +74,7 @@ def test_a_second_ctrl_c_ends_at_once_and_says_what_may_run_on(own_process: Warm
 def test_a_sigterm_that_follows_does_not_raise_in_the_clean_up(
     own_process: WarmProcess, arguments: tuple[str, ...], raised: str
 ) -> None:
-    """As CI systems send them; `Terminated` is what Prefect's handler raises in a flow."""
+    """CI systems send such signals; `Terminated` is raised by Prefect's handler in a flow."""
     done = own_process.run(FLOW, *arguments)
     assert done.stdout.splitlines() == [
         raised,
@@ -115,7 +115,7 @@ with engine.capture_sigterm():
 
 
 def test_prefect_hears_a_cancellation_while_a_flow_runs(own_process: WarmProcess) -> None:
-    """Else its runner takes the end of a cancelled run for a crash."""
+    """Otherwise Prefect's runner would treat the end of a cancelled run as a crash."""
     done = own_process.run(CANCELLED)
     assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr
 

@@ -205,7 +205,7 @@ def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
     events: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It comes first, whatever the order says, and counts in full until it has ended."""
+    """The running job comes first, whatever the order, and counts in full until it has ended."""
 
     def crash(*_: Any) -> None:
         raise RuntimeError("lost")

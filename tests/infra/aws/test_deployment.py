@@ -305,7 +305,7 @@ def test_a_build_is_started_with_nothing_but_what_the_pipeline_sends(
 def test_a_build_of_the_shipped_context_is_one_that_the_role_may_start(
     platform: SimpleNamespace, pipeline_policies: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Its buildspec is the project's, so none is sent."""
+    """The context has the buildspec of the project, so no buildspec is sent."""
     config = config_of(platform, "nodesweep", tmp_path)
     with pytest.MonkeyPatch.context() as patch, recorded({}) as made:
         run_failing_build(config, patch)
@@ -463,7 +463,7 @@ def test_everything_asked_for_is_made(platform: SimpleNamespace) -> None:
 
 
 def test_options_extend_the_pipelines_role(platform: SimpleNamespace, tmp_path: Path) -> None:
-    """The key's preflight, and a dataset in another bucket."""
+    """The options are a KMS key, which preflight checks, and a dataset in another bucket."""
     names = {
         **OTHER_NAMES,
         "BucketName": "optional",

@@ -219,7 +219,7 @@ def test_mpi4py(written: Callable[[], dict[str, Any]], monkeypatch: pytest.Monke
 def test_two_nodes_that_train_alone_say_so(
     written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch is loaded, steps were done, and nobody ever made a process group."""
+    """torch is loaded and steps were made, but no process group was ever created."""
     for name, value in TWO_NODES.items():
         monkeypatch.setenv(name, value)
     torch_group(monkeypatch, 0, 0)["now"] = False
@@ -286,7 +286,8 @@ def test_a_gpu_is_waited_for_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_it_is_one_file_without_dependencies(tmp_path: Path) -> None:
-    """Copied beside a script that takes long to start, in a Python without site-packages."""
+    """The file is copied next to a script that takes long to start, in a Python without
+    site-packages."""
     (tmp_path / "nodesweep_clock.py").write_text((IMAGE / "nodesweep_clock.py").read_text())
     (tmp_path / "own.py").write_text(
         "import time\nfrom nodesweep_clock import clock\ntime.sleep(0.5)\n"

@@ -179,7 +179,7 @@ def test_a_release_has_what_lightning_and_torchmetrics_import_from_it(
 
 @pytest.mark.slow
 def test_what_a_release_lacks_is_found() -> None:
-    """The program as it was, on the releases where it ended at once."""
+    """The program is that of an earlier version, which ended immediately on these releases."""
     before = find_uses(
         "from torch.distributed.fsdp import fully_shard\nfully_shard(1, mesh=2)\n", "strategies.py"
     )
@@ -207,7 +207,7 @@ def test_what_a_release_lacks_is_found() -> None:
 
 @pytest.mark.slow
 def test_the_table_of_first_releases_is_true(of_release: tuple[str, Sources]) -> None:
-    """Not a release too late either: what is there is used."""
+    """No release is named too late either, so that every existing feature is used."""
     version, read = of_release
     at = release(version)
     for name in (FSDP2, FSDP2_ON_CPUS):

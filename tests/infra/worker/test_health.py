@@ -100,7 +100,7 @@ def test_a_server_without_a_password_does_not_start(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_password_that_is_no_ascii_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prefect's server would answer every call with an internal error."""
+    """Prefect's server would respond to every call with an internal error."""
     monkeypatch.setenv(SERVER_AUTH, "nodesweep:Gänseblümchen")
     with pytest.raises(SecretError, match=f"{SERVER_AUTH} .*ASCII"):
         serve("127.0.0.1", 0)

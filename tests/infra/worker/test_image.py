@@ -94,9 +94,8 @@ SECRET_FILES = (
 
 
 def test_no_secret_is_in_the_build_context(tmp_path: Path) -> None:
-    """The documented steps make infra/worker/secrets before the image is built. The rules are
-    Docker's own.
-    """
+    """The documented steps create infra/worker/secrets before the image is built. The rules are
+    Docker's own."""
     needed = {
         "nodesweep/cli/main.py",
         "configs/local.yaml",

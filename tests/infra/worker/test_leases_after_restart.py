@@ -90,9 +90,8 @@ def taken(limit: str) -> int:
 def test_slots_come_free_when_they_are_given_back_or_their_lease_runs_out(
     restart: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slots of one limit are given back after the restart; those of the other could not be
-    given back.
-    """
+    """The slots of one limit are returned after the restart; those of the other cannot be
+    returned."""
     monkeypatch.setattr(
         quota, "concurrency", partial(concurrency, lease_duration=SHORTEST_LEASE_SECONDS)
     )

@@ -126,7 +126,7 @@ def test_body_that_breaks_off_is_no_whole_one() -> None:
 
 
 def test_call_that_was_given_up_sends_nothing_more() -> None:
-    """boto3's next try of a CreateTrainingJob would start a job that nobody knows of."""
+    """boto3's next try of a CreateTrainingJob would start a job that no run knows."""
     sent: list[str] = []
     before = threading.enumerate()
     twice = Config(retries={"mode": "standard", "total_max_attempts": 2}, read_timeout=0.1)
@@ -232,7 +232,7 @@ def test_upload_of_many_calls_has_no_deadline_of_one(clock: FakeTime, tmp_path: 
 
 
 def test_wait_for_credentials_is_no_wait_for_an_answer(clock: FakeTime) -> None:
-    """A person may have to type the code of a second factor."""
+    """A user may have to type the code of a second factor."""
     with hostile_server(lambda path: Words(200, b"{}", {"x-amzn-RequestId": "1"})) as endpoint:
         client = client_at(endpoint, "sagemaker", MINUTE)
 

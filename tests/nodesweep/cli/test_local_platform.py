@@ -81,7 +81,7 @@ def test_port_of_an_earlier_platform_may_be_somebody_elses_by_now(tmp_path: Path
 def test_somebody_elses_platform_is_never_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A free port is taken instead, which is said; the own one ends with the run."""
+    """A free port is used instead, which is reported; the own platform ends with the run."""
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     with foreign_platform(tmp_path / "theirs") as endpoint:
         platform = platform_in(tmp_path / "state", endpoint)
@@ -125,7 +125,8 @@ def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
 def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str
 ) -> None:
-    """It may be busy, and its jobs run on: the stop goes on to ask, and says what comes of it."""
+    """The platform may be busy and its jobs may run, so the stop continues to call it and reports
+    the result."""
     monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
     monkeypatch.setattr("nodesweep.cli.session.command_session", lambda *_, **__: sys.exit(9))
     with dripping_server(DRIPS[drip]) as endpoint:

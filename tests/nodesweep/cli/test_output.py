@@ -85,7 +85,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 def test_streams_that_are_closed_or_full_give_no_traceback(
     tmp_path: Path, redirected: str, code: int
 ) -> None:
-    """A closed stdout is no error: the report is in its file, and not in the place of stdout."""
+    """A closed stdout is no error, since the report is in its file."""
     command = shlex.join([sys.executable, "-c", WITHOUT_PLOTS, *arguments(tmp_path)])
     done = subprocess.run(
         ["bash", "-c", f"{command} {redirected}"],

@@ -117,9 +117,8 @@ def chatter(seconds: int, lines: int) -> dict[str, Any]:
 def test_a_job_that_never_stops_talking_is_held_to_its_lines_a_minute(
     said: Callable[[], list[str]],
 ) -> None:
-    """A look every second for 10 minutes, each with 50 new lines: those said and those left out are
-    all.
-    """
+    """There is a poll every second for 10 minutes, each with 50 new lines; shown and omitted lines
+    add up."""
     seconds, now = 600, 0.0
     logs = Pages(*(chatter(200 + second, 50) for second in range(seconds)))
     follower = LogFollower(partial(CloudWatchLog, logs), Clock(lambda: now))
@@ -271,7 +270,7 @@ def test_a_private_key_that_a_job_prints_line_by_line_is_hidden_whole(
 
 
 def test_first_step_is_seen_in_lines_that_are_not_said(said: Callable[[], list[str]]) -> None:
-    """Of a chatty job only the newest lines of a look are shown; the step may be any."""
+    """A poll shows only the newest lines of a chatty job, but the step may be in any line."""
     lines = [event(200, "step=1;"), *(event(201, f"chatter {number}") for number in range(50))]
     logs = Pages({"events": [event(199, "loading")]}, {"events": lines})
     follower = LogFollower(partial(CloudWatchLog, logs))

@@ -142,7 +142,7 @@ def test_a_run_cut_between_checkpoints_ends_as_one_that_was_not(
 def test_two_nodes_resume_from_rank_0s_checkpoint(
     trainings: Trainings, tmp_path: Path, whole_on_two: dict[str, Any]
 ) -> None:
-    """The other node is sent rank 0's file: what lies on its own disk may be missing or older."""
+    """The other node gets rank 0's file, since its own disk may have an older file or none."""
     folder = tmp_path / "checkpoints"
     arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
     kill_when_checkpointed(folder / "last.ckpt", two_nodes(trainings, *arguments))
@@ -185,7 +185,7 @@ TORCH_2_1_LOADS = re.compile(
 def test_a_checkpoint_runs_nothing_on_any_pytorch(
     trainings: Trainings, checkpoints: Path, tmp_path: Path, image_python: str
 ) -> None:
-    """The variable has torch.load do what it did before 2.6 where nobody says otherwise."""
+    """The variable makes torch.load behave as before 2.6 unless a call says otherwise."""
     last, planted = checkpoints / "last.ckpt", tmp_path / "planted"
     with zipfile.ZipFile(last) as archive:
         [pickled] = [name for name in archive.namelist() if name.endswith("data.pkl")]
@@ -210,7 +210,8 @@ def test_a_checkpoint_runs_nothing_on_any_pytorch(
 def test_sharded_training_resumes_with_its_optimiser_and_learns_what_ddp_learns(
     trainings: Trainings, tmp_path: Path, image_python: str, whole_on_two: dict[str, Any]
 ) -> None:
-    """FSDP on two nodes without a GPU, cut and resumed, against DDP that nobody cut."""
+    """FSDP on two nodes without a GPU is interrupted and resumed, and compared with uninterrupted
+    DDP."""
     folder = tmp_path / "checkpoints"
     arguments = (*ALWAYS, "--strategy", "fsdp", "--checkpoint-dir", str(folder))
     kill_when_checkpointed(folder / "last.ckpt", two_nodes(trainings, *arguments))

@@ -120,9 +120,8 @@ def test_one_process_by_hand(alone: tuple[Trainings, str]) -> None:
 def test_two_nodes_do_the_same_work_as_one_and_listen_on_loopback_alone(
     trainings: Trainings, alone: tuple[Trainings, str]
 ) -> None:
-    """torch's store has no password: whoever reaches it by the machine's outer address could read
-    and change what the ranks agree on.
-    """
+    """torch's store has no password: anyone who reaches it at the machine's outer address could
+    read and change the data that the ranks exchange."""
     processes = two_nodes(trainings, *QUICK, *EXCLUDE)
     seen: set[str] = set()
     while any(process.poll() is None for process in processes):
@@ -209,7 +208,7 @@ def test_compressed_gradients_travel_in_16_bits_and_train(trainings: Trainings) 
 def test_resnet18_trains_on_the_digits_images_after_the_boot_barrier(
     trainings: Trainings, tmp_path: Path
 ) -> None:
-    """One epoch of 44 steps, in which it learns them."""
+    """The images are learned in one epoch of 44 steps."""
     arguments = ("--model", "resnet18", "--global-batch-size", "64", "--passes-per-epoch", "2")
     rate = (
         "--learning-rate-rule",

@@ -63,7 +63,8 @@ def refusal(call: Callable[..., Any], **request: Any) -> ClientError:
 
 
 def test_calls_fail_whose_change_can_not_be_kept(tmp_path: Path, disk: SimpleNamespace) -> None:
-    """In the protocol of each service; the job and the build are not there, reading goes on."""
+    """Errors use the protocol of each service; the job and the build do not exist, and reads
+    continue to work."""
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="results")
         platform.s3.put_object(Bucket="results", Key="code.zip", Body=b"1")
@@ -188,9 +189,8 @@ def fill_up(endpoint: str) -> int:
 
 @pytest.mark.slow
 def test_stop_says_what_a_full_disk_did_not_keep(small_disk: Path) -> None:
-    """A real platform on a real small disk: exit code 3, and what was answered as done is there
-    afterwards.
-    """
+    """A real platform on a real small disk ends with exit code 3, and has everything that it
+    reported as done afterwards."""
     place = ["--state-dir", str(small_disk / "state")]
     endpoint = local("start", "--port", "0", "--engine", "simulated", *place).stdout.strip()
     taken = fill_up(endpoint)

@@ -145,7 +145,7 @@ def test_show_says_how_an_unfinished_sweep_goes_on(
 def test_show_prints_commands_that_can_be_typed_as_they_are(
     reports: Path, snapshot: SnapshotAssertion
 ) -> None:
-    """With the options that this one was given."""
+    """The commands have the options that this command was given."""
     config = json.loads((reports / BEGUN / "sweep.json").read_bytes())["config"]
     Path("my.yaml").write_text(yaml.safe_dump(config))
     result = nodesweep("show", BEGUN, "--config", "my.yaml", "--output", "reports")
@@ -155,7 +155,8 @@ def test_show_prints_commands_that_can_be_typed_as_they_are(
 def test_show_finds_the_config_that_a_sweep_was_started_with(
     reports: Path, make_config: Callable[..., BenchmarkConfig], snapshot: SnapshotAssertion
 ) -> None:
-    """By its digest in the sweep's id: another of the same name is passed over."""
+    """The digest in the sweep's ID identifies the config; another config of the same name is
+    ignored."""
     config = make_config(sweep={"node_counts": [1, 2], "repeats": 1})
     sweep = names.sweep_id(config, datetime(2026, 1, 6, tzinfo=UTC))
     (reports / BEGUN).rename(reports / sweep)

@@ -263,7 +263,7 @@ def pressed(
 def test_a_sweep_that_is_not_on_record_yet_is_started_again(
     loggers: None, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    """`--resume` would not find it."""
+    """`--resume` would not find the sweep."""
     preparing = [one for one, _ in zip(begin(), range(7), strict=False)]
     building = event(5, "build-begun", "building it", stage="image", build="b:1")
     assert pressed(tmp_path / "building", [*preparing, building]) == snapshot
@@ -278,7 +278,7 @@ def test_a_sweep_that_is_not_on_record_yet_is_started_again(
 def test_a_sweep_goes_on_from_its_record_on(
     loggers: None, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    """Before its first job, and where it was resumed."""
+    """This is before its first job, and after a resume."""
     resumed = event(4, "sweep-named", sweep=SWEEP, folder="r", is_recorded=True)
     for number, events in enumerate(([*begin()], [resumed])):
         first, second, last = pressed(tmp_path / str(number), events)
@@ -290,7 +290,7 @@ def test_a_sweep_goes_on_from_its_record_on(
 def test_commands_in_what_is_shown_begin_as_this_one_did(
     loggers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program's own lines stay as they are."""
+    """Lines of the program itself stay unchanged."""
     monkeypatch.setattr("sys.argv", [".venv/bin/nodesweep", "run"])
     monkeypatch.setenv("PATH", "/nowhere")
     out = io.StringIO()

@@ -250,7 +250,7 @@ def test_job_that_batch_has_forgotten_is_found_by_its_training_job(
 def test_job_waits_again_after_a_lack_of_capacity(
     served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
 ) -> None:
-    """Batch tries again by itself, so an attempt that ended is not the job's end."""
+    """Batch retries by itself, so the end of an attempt is not the end of the job."""
     spec = spec_of("broken")
     jobs.submit(spec)
     failed = ended(jobs, spec.name)
@@ -281,7 +281,7 @@ def summarized(jobs: BatchJobs, summary: dict[str, Any]) -> JobStatus:
 def test_waiting_job_that_is_terminated_stops_first(
     served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
 ) -> None:
-    """Batch need not say when it ended."""
+    """Batch does not always report the time of the end."""
     first, second = spec_of(), spec_of(repeat=2)
     jobs.submit(first)
     jobs.submit(second)
@@ -427,7 +427,7 @@ def test_stop_ends_every_job_of_the_name(
 def test_log_follows_the_try_that_wrote_it(
     jobs: BatchJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one lacked capacity, so it has no lines, and the second has another name."""
+    """The first attempt lacked capacity and has no lines; the second has another name."""
     tries = iter(["first", "first", None, "second"])
     monkeypatch.setattr(QueuedTraining, "own_name", lambda *_: next(tries))
     lines: dict[str, list[tuple[int, str]]] = {"first": [], "second": [(1, "algo-1: begins")]}

@@ -145,7 +145,7 @@ def test_every_feature_is_sent_empty_values_too(
 def test_one_call_is_made_and_no_other_connection(
     request_: dict[str, Any], client: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Describing the job that was accepted is left to submit(), and usage data goes nowhere."""
+    """submit() describes the accepted job, and usage data is not sent."""
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("a connection was opened"))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a name was looked up"))
     create(client, request_)
@@ -248,7 +248,8 @@ def test_a_request_of_a_wrong_shape_is_refused_by_its_member_and_not_sent(
 def test_a_defaults_file_of_the_sdk_changes_no_request(
     request_: dict[str, Any], client: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lies on this machine or in S3, and would give a job the network of whoever sends it."""
+    """The file is on this machine or in S3, and would give a job the network of the user who sends
+    it."""
     vpc = {"security_group_ids": ["sg-theirs"], "subnets": ["subnet-theirs"]}
     defaults = {"SageMaker": {"PythonSDK": {"Resources": {"GlobalDefaults": {"vpc_config": vpc}}}}}
     config = importlib.import_module("sagemaker.core.config.config_manager").SageMakerConfig

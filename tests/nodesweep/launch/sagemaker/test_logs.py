@@ -76,7 +76,7 @@ def test_every_line_of_every_node_is_kept_with_its_time_and_read_in_its_order(
 def test_all_starts_of_a_node_are_in_its_one_file(
     job: Job, tmp_path: Path, its_platform: PlatformConfig
 ) -> None:
-    """Managed spot: a log stream for each start."""
+    """Under managed spot, each start has a log stream."""
     job.write("algo-1", (50, "again"), started=1700000009999)
     job.write("algo-1", (1, "interrupted"))
     [path] = BACKEND.save_log(its_platform, JOB, tmp_path)

@@ -206,7 +206,7 @@ def test_headers_without_end_take_no_memory(
     caplog: pytest.LogCaptureFixture,
     snapshot: SnapshotAssertion,
 ) -> None:
-    """tarfile reads the headers of a member whole before it returns the member."""
+    """tarfile reads all headers of a member before it returns the member."""
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     stream = Stream(0)
     stream._ready, stream._parts = gzip.compress(bomb(), 1), []

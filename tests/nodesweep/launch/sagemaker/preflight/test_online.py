@@ -269,7 +269,7 @@ def test_platform_is_asked_through_clients_of_its_own(
 def test_types_of_a_sweep_are_asked_about_at_once(
     are_fallbacks: bool, make_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An account that does not answer is waited for once, whatever the number of types."""
+    """An account that does not respond is awaited once, whatever the number of types."""
     types = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
     together = threading.Barrier(len(types), timeout=300)
 
