@@ -114,7 +114,7 @@ def f():
 
 
 def test_nothing_of_the_package_is_imported_by_the_name_of_its_folder_alone() -> None:
-    """`import tasks` would find the user's own package of that name."""
+    """`import tasks` would import the user's own package of that name."""
     names = "|".join(PACKAGE)
     bare = re.compile(rf"^\s*(?:from|import) (?!infra\.local\.tests\b)(?:{names})\b", re.MULTILINE)
     texts = {path: path.read_text(encoding="utf-8") for path in FILES}

@@ -52,7 +52,7 @@ def test_no_python_that_is_started_imports_from_the_working_directory() -> None:
 
 @pytest.mark.slow
 def test_packages_of_our_names_in_the_working_directory_are_left_alone(tmp_path: Path) -> None:
-    """The local platform is started, asked and ended from such a folder."""
+    """The local platform is started, called and ended from such a folder."""
     for name in ("cli", "configs", "flows", "infra", "scaling", "tasks", "moto", "uvicorn"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(FOREIGN)

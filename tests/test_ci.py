@@ -105,7 +105,7 @@ def test_where_containers_do_not_run_their_tests_say_why(checkout: Path) -> None
 
 
 def test_what_tests_ask_for_where_it_is_missing_is_installed() -> None:
-    """No test is skipped here for the want of a package."""
+    """No test is skipped in CI because a package is missing."""
     folders = (CI.parent / "tests", CI.parent / "infra" / "local" / "tests")
     files = [path for folder in folders for path in folder.rglob("*.py")]
     texts = [path.read_text(encoding="utf-8") for path in files if path.name.startswith("test_")]

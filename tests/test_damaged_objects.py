@@ -205,7 +205,7 @@ def test_folder_that_may_not_be_entered_costs_its_sweep(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_counts_by_its_name_alone_may_be_damaged(damage: str, world: World) -> None:
-    """Claims, the run that an id was given to, and the report of an earlier sweep."""
+    """These are claims, the run to which an ID was given, and the report of an earlier sweep."""
     body, platform = DAMAGES[damage](b'{"run": "r"}'), world.platform
     job = names.job_name(SOUND, 1, 1, 1, "abcd")
     claim_job(world.store, SOUND, job, "one")

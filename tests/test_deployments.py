@@ -247,7 +247,7 @@ def spellings(name: str, mapping: dict[str, str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", marked_fields(BenchmarkConfig, MAY_BE_SECRET))
 def test_server_refuses_a_secret_in_every_mapping_that_may_hold_one(name: str) -> None:
-    """However deep the setting that it stands in; an empty mapping is allowed."""
+    """This holds at any depth of the setting; an empty mapping is allowed."""
     form = schema_of(scaling_benchmark)
 
     def problems(settings: dict[str, Any]) -> int:
@@ -260,7 +260,7 @@ def test_server_refuses_a_secret_in_every_mapping_that_may_hold_one(name: str) -
 
 
 def test_every_mapping_of_texts_is_closed_or_known_to_be_open() -> None:
-    """A new one counts as a secret's until it is written down here."""
+    """A new mapping is treated as secret until it is listed here."""
     open_mappings = {"training.metric_definitions", "training.tags", "training.training_plan_arns"}
     closed = {*marked_fields(BenchmarkConfig, MAY_BE_SECRET)}
     assert {*text_mappings(BenchmarkConfig)} == open_mappings | closed
@@ -342,7 +342,7 @@ def test_form_changes_the_preset_and_settings_win() -> None:
 
 
 def test_a_prefect_variable_may_hold_the_config(prefect: None) -> None:
-    """As YAML or JSON text, or as the JSON that the UI takes it for."""
+    """The config is YAML or JSON text, or the JSON into which the UI converts it."""
     text = (PRESETS_DIRECTORY / "local.yaml").read_text().replace("name: local", "name: ours")
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     local = config_from_parameters({"preset": "local", "repeats": 2})

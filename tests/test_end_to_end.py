@@ -392,7 +392,7 @@ def is_silent(port: int) -> bool:
 def test_platform_started_for_a_command_ends_with_it(
     site: SimpleNamespace, autostarted: SimpleNamespace
 ) -> None:
-    """Also when the command fails: an unknown sweep is one message and exit code 1."""
+    """This also holds if the command fails: an unknown sweep causes one message and exit code 1."""
     config = write_config(site, "autostarted", platform=autostarted.section)
     unknown = ("report", "autostarted-20260101000000-00000000", "--config", str(config))
     done = nodesweep(site, *unknown, mark=autostarted.mark)
@@ -426,8 +426,10 @@ def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: Simple
 def test_own_script_without_metrics_is_timed_by_the_platform(
     platform_process: SimpleNamespace,
 ) -> None:
-    """A script that knows nothing of this project: its report falls back to the Training phase and
-    says so. Image and data are those of the first run.
+    """The script knows nothing of nodesweep; its report falls back to the Training phase and says
+    so.
+
+    Image and data are those of the first run.
     """
     code = platform_process.folder / "own-code"
     code.mkdir()
@@ -453,9 +455,8 @@ def test_own_script_without_metrics_is_timed_by_the_platform(
 
 
 def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> None:
-    """Ctrl-C while a job trains: the job is stopped, the exit code is 1, `stop` finds nothing left
-    to stop.
-    """
+    """After Ctrl-C while a job trains, the job is stopped, the exit code is 1, and `stop` finds
+    nothing left to stop."""
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
     hyperparameters = {**raw["hyperparameters"], "passes-per-epoch": 2000}
     long = {**raw, "instance_type": "ml.local.large", "hyperparameters": hyperparameters}

@@ -125,9 +125,8 @@ def stopwatches(folder: Path, pattern: str) -> list[float]:
 def test_own_script_from_an_empty_folder_to_its_report(
     nodesweep: Run, platform: list[str], tmp_path: Path
 ) -> None:
-    """It imports the helper that the image has, and prints its loss otherwise than a metric
-    definition looks for it.
-    """
+    """The script imports the helper from the image, and prints its loss in another form than the
+    metric definition expects."""
     (tmp_path / "train.py").write_text(OWN_SCRIPT)
     assert "nodesweep.yaml" in nodesweep("init", "--script", "train.py")
     given = {"hyperparameters": "{steps: 400}", "metric_definitions": "{loss: 'loss=([0-9.]+)'}"}

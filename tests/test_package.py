@@ -180,7 +180,8 @@ def contents(folder: Path) -> dict[str, tuple[int, int]]:
 def test_a_run_reaches_its_report_and_keeps_to_its_folder(
     nodesweep: Run, environment: Path, image_store: ProcessImageStore, tmp_path: Path
 ) -> None:
-    """In a folder that has packages named like ours; the image's virtual environment is there."""
+    """The run is in a folder with packages named like nodesweep's; the image's virtual environment
+    exists."""
     packages = next(environment.glob("lib/python3*/site-packages"))
     record = tmp_path / "record"
     (packages / "nodesweep_recorder.py").write_text(f"RECORD = {str(record)!r}\n{RECORDER}")

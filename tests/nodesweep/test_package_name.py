@@ -94,7 +94,7 @@ def test_deployment_of_an_earlier_version_names_a_file_that_is_still_loaded(proj
 
 
 def test_a_checkout_takes_nothing_from_one_that_is_installed(tmp_path: Path) -> None:
-    """As a flow does that a worker runs from a clone of its own."""
+    """A flow that a worker runs from a separate clone does so."""
     (tmp_path / "nodesweep").mkdir()
     shutil.copy(REPOSITORY / "nodesweep" / "__init__.py", tmp_path / "nodesweep")
     (tmp_path / "tasks").mkdir()

@@ -117,7 +117,7 @@ def test_cancel_leaves_no_task_run_crashed_or_running(story: Story, stage: str) 
 
 
 def test_cancel_while_the_worker_starts_the_process_ends_as_cancelled(world: World) -> None:
-    """Nobody tells the process, and Prefect refuses to set the run Running."""
+    """The process gets no signal, and Prefect refuses to set the run Running."""
     run = world.start(DEPLOYMENT, preset="local", settings=world.settings("c-early"))
     wait_for("its start", lambda: world.state(run) != "Scheduled")
     world.cancel(run)
@@ -155,7 +155,8 @@ def test_next_run_in_the_line_begins_once_the_cancelled_one_has_ended(
 
 
 def test_cancel_is_heard_after_the_server_was_away(world: World) -> None:
-    """The worker hears of no cancel any more; each run asks for itself, at whatever it waits."""
+    """The worker no longer notices cancellations, so each run polls for itself, whatever it waits
+    for."""
     release, runs, story = world.hold_jobs(), dict[str, str](), Story()
     try:
         with gates(world, WAITING) as held:

@@ -39,9 +39,8 @@ def test_run_from_the_form_ends_with_its_report(world: World) -> None:
 
 
 def test_schedule_fires(world: World) -> None:
-    """Switched on at the server, with parameters of its own. It may first fire a minute after it
-    was made.
-    """
+    """The schedule is switched on at the server, with separate parameters. It may first fire a
+    minute after its creation."""
     deployment = world.deployment_id(NIGHTLY)
     parameters = {"preset": "local", "repeats": 1, "settings": world.settings("scheduled")}
     body = [
@@ -85,9 +84,8 @@ def test_fields_that_do_not_go_together_fail_the_run_before_any_job(world: World
 
 
 def test_event_about_a_job_starts_a_collect_for_it(world: World) -> None:
-    """As EventBridge sends it; the run is taken back before a worker has it: its preset's platform
-    is not this one.
-    """
+    """The event is as EventBridge sends it. The run is cancelled before a worker gets it, because
+    its preset's platform is another one."""
     job = "left-20260102030405-0a1b2c3d-n1-r1-a1-abcd"
     event = {
         "id": str(uuid4()),

@@ -264,7 +264,7 @@ def test_interrupted_command_stops_its_jobs_and_its_run_is_cancelled(
 
 
 def test_command_that_is_interrupted_twice_ends_at_once(story: Story) -> None:
-    """Its jobs may be stopped or not by then; there are no others."""
+    """Its jobs may or may not be stopped by then, but there are no others."""
     assert story.state["twice"] == "130"
     assert "at once" in story.words["twice"]
     assert {point: len(jobs) for point, jobs in story.ended["twice"].points.items()} == {

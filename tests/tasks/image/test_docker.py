@@ -201,8 +201,10 @@ def test_no_other_user_reads_a_build_argument_in_the_list_of_processes(
     repository: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the kernel shows the process of every step to everybody. A variable that would change the
-    engine is not put into its environment, but for one that it has already.
+    """The kernel shows the processes of all steps to every user.
+
+    A variable that would change the engine is not added to its environment, unless the environment
+    already has it.
     """
     monkeypatch.setenv("NO_PROXY", "password-of-the-proxy")
     monkeypatch.setenv("HF_TOKEN", "another one")

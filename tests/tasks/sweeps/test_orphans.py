@@ -116,7 +116,7 @@ def job_of(sweep: str, nodes: int) -> str:
 
 
 def test_sweep_of_any_launcher_is_reaped(tmp_path: Path) -> None:
-    """Slurm's jobs have no tags, and its records lie in a folder."""
+    """Slurm's jobs have no tags, and its records are in a folder."""
     store, cluster = FolderStore(tmp_path), MemoryLauncher()
     spec = until_told_spec(job_of(SWEEP, 1), nodes=1)
     cluster.submit(spec)
@@ -166,7 +166,7 @@ def test_sweep_that_was_left_running_on_purpose_is_spared(
 def test_warm_pool_of_a_sweep_that_nobody_runs_is_found(
     fake: FakePlatform, platform: PlatformConfig, left: bool
 ) -> None:
-    """Its jobs have all ended; one that was left running has no further use for a pool either."""
+    """The jobs have all ended, and a job that was left running needs no pool either."""
     fake.add_sweep(platform, SWEEP, 3601.0, left)
     fake.add_sweep(platform, OTHER, 60.0)
     pool = fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0, ended_with_pool=True)
@@ -198,7 +198,8 @@ def test_only_jobs_with_a_name_and_a_tag_of_ours_are_touched(
 def test_sweep_of_another_bucket_is_left_alone(
     fake: FakePlatform, platform: PlatformConfig
 ) -> None:
-    """Its record, and with it the sign of its owner, lie where this reaper does not look."""
+    """The sweep's record and its owner's sign of life are in a bucket that this reaper does not
+    read."""
     fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0)
     assert found(fake, platform) == []
 

@@ -92,7 +92,7 @@ def test_where_nobody_looked_at_connections_it_only_seems_so(
     report: Callable[..., ScalingReport],
     snapshot: SnapshotAssertion,
 ) -> None:
-    """CloudWatch has the nodes' CPUUtilization and nothing of their connections."""
+    """CloudWatch has the nodes' CPUUtilization, but no information on their connections."""
     found = report({1: 10.0, 2: 10.0}, connected=None, name="cpu_percent", kind="aws")
     assert found.recommendation is not None and found.recommendation.chosen is None
     assert found.headline == snapshot

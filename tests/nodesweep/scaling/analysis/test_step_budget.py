@@ -79,7 +79,7 @@ def test_the_others_wait_for_the_slowest_node():
 
 
 def test_waiting_for_the_checkpoints_of_rank_0_is_time_of_checkpoints():
-    """Rank 1 waits for 2 of its 4 s, since rank 0 saves for 2 s."""
+    """Rank 1 waits for 2 of its 4 s, since rank 0 saves a checkpoint for 2 s."""
     saves = rank(0, forward=6.0, checkpoint=2.0, communication=2.0)
     waits = rank(1, forward=6.0, communication=4.0)
     found = read_run_budget(metrics(saves, waits), 10.0)
@@ -89,7 +89,7 @@ def test_waiting_for_the_checkpoints_of_rank_0_is_time_of_checkpoints():
 
 
 def test_a_slow_node_is_named_next_to_the_checkpoints_of_rank_0():
-    """Rank 2 computes for 3 s longer; rank 0 saves for 1 s, which rank 1 waits for, too."""
+    """Rank 2 computes for 3 s longer; rank 0 saves for 1 s, for which rank 1 waits, too."""
     ranks = [
         rank(0, forward=4.0, checkpoint=1.0, communication=5.0),
         rank(1, forward=4.0, communication=6.0),
@@ -385,7 +385,8 @@ def test_a_program_may_split_its_own_time(make_outcome):
 
 
 def test_without_an_efficiency_there_is_no_loss(make_outcome):
-    """Another count has only the time of the platform's phase, so that is the clock of all."""
+    """Another count has only the time of the platform's phase, so that all counts use that
+    clock."""
     both = {"observed": 10.0, "training_phase": 10.0}
     observed = [
         replace(run(make_outcome, nodes, 10.0, [rank(forward=10.0)]), train_seconds_by=both)

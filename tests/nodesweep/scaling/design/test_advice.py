@@ -112,7 +112,7 @@ def test_another_model_is_no_answer(report_of, snapshot):
 
 @pytest.mark.parametrize("limit", ["deadline_seconds", "budget_usd_per_run"])
 def test_a_limit_of_the_next_run_is_judged_as_in_a_full_sweep(report_of, config, limit):
-    """`nodesweep report` may be given other limits than the sweep was run for."""
+    """`nodesweep report` may get other limits than the sweep had."""
     goals = config.report.recommendation.model_copy(update={limit: 1000.0})
     rules = config.report.model_copy(update={"recommendation": goals})
     other = config.model_copy(update={"report": rules})

@@ -287,7 +287,7 @@ def test_short_runs_never_look_measured(
     make_report,
     snapshot,
 ):
-    """Neither in the recommendation nor in the check of a count that a short run confirmed."""
+    """This holds in the recommendation and in the check of a count that a short run confirmed."""
     config = short_config(node_counts=[1, 2, 4], report={"recommendation": {"min_efficiency": 0.9}})
     times = {1: (100.0, 0.0), 2: (52.0, 2.0), 4: (45.0, 4.0)}
     outcomes = [shortened(each) for each in make_budget_outcomes(times, batch=64)]

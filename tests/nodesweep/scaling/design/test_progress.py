@@ -81,7 +81,8 @@ def test_the_sound_attempt_of_a_contended_point_gives_its_time(sequential, runs,
 
 
 def test_the_repeat_that_made_up_for_a_contended_run_counts(sequential, runs, make_outcome):
-    """As sweeps have it from before a contended run was repeated as an attempt at its point."""
+    """Sweeps have such a repeat from before contended runs were repeated as attempts at their
+    point."""
     contended, sound = {"attained_percent": 60.0}, {"attained_percent": 99.0}
     first = runs(FIRST, n4={"utilisation": contended})
     again = [*first, make_outcome(4, 21.0, 2, utilisation=sound)]

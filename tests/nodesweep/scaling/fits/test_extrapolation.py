@@ -100,7 +100,8 @@ def test_noise_is_pooled_over_the_counts():
 
 
 def test_interval_spans_more_than_the_fitted_laws():
-    """No term but N fits these times without noise; with it many do, and they differ at 16."""
+    """Without noise, only the term N fits these times; with noise many terms do, and they differ at
+    16."""
     found = said(spread(amdahl, 0.01))
     assert found.interval is not None and found.rejected == ()
     assert found.interval.low < 0.95 * amdahl(16) and found.interval.high > 1.2 * amdahl(16)

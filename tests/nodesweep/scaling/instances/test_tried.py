@@ -182,7 +182,7 @@ def test_batches_given_as_numbers_double_with_the_batch_of_the_config(config_wit
     ],
 )
 def test_twice_the_batch_takes_half_of_counted_steps(config_with, given, changed):
-    """So that the variant trains on the same samples, by whose time and cost arms are compared."""
+    """The variant then trains on the same samples, by whose time and cost arms are compared."""
     settings = settings_by_remedy(config_with(given, batch=GLOBAL, learning_rate=None, steps=11))
     assert settings.get("batch", {}) == changed
     [one] = settings_by_remedy(config_with({"batch_size": 8}, steps=1)).values()

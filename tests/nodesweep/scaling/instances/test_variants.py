@@ -198,7 +198,7 @@ def test_it_is_read_back_as_it_was_written(variants_config):
 
 
 def test_the_sweeps_trend_is_that_of_the_variant_that_it_recommends(variants_config):
-    """So that a regression is judged by earlier sweeps of the same variant."""
+    """A regression is thus judged by earlier sweeps of the same variant."""
     config = variants_config(FP16, goals={"deadline_seconds": 800})
     report, by_arm = report_of(config, all_runs())
     base, fp16 = (measured_under(by_arm[arm]) for arm in arms_of(config))
@@ -258,7 +258,7 @@ def test_variants_whose_work_is_unknown_have_a_caveat(variants_config, types_con
 
 
 def test_advice_is_on_the_recommended_variants_own_config(make_config):
-    """So that a variant with SMDDP is not advised to use it."""
+    """A variant with SMDDP is thus not advised to use it."""
     times = {("a", 1): 4000.0, ("a", 4): 3000.0, ("b", 1): 2000.0, ("b", 4): 1500.0}
     runs = [
         replace(run(*cell, train_seconds=seconds), instance_type="ml.p4d.24xlarge")

@@ -237,7 +237,7 @@ def test_a_fault_without_a_frame_of_the_users_names_the_program(
 
 
 def test_a_crash_in_pieces_is_made_whole(snapshot: SnapshotAssertion) -> None:
-    """As the toolkit passes the fault handler's words on, a line each."""
+    """The toolkit passes on the fault handler's output line by line."""
     pieces = (CAPTURED / "abort_in_pieces.log").read_text().splitlines()
     log = [f"algo-{1 + (index % 7 == 3)}: {line}" for index, line in enumerate(["step=1;"] * 4)]
     log += [f"algo-1: {line}" for line in pieces]

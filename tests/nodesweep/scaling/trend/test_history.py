@@ -182,7 +182,7 @@ def test_file_says_its_schema_version(sweep: Reports) -> None:
 def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(
     sweep: Reports, tmp_path: Path
 ) -> None:
-    """As Athena and DuckDB read it, by pyarrow."""
+    """pyarrow reads the dataset as Athena and DuckDB do."""
     for benchmark, sweep_id in zip(("bench", "bench", "other"), SWEEPS, strict=True):
         report = sweep(sweep_id, TIMES)
         path = tmp_path / names.history_key(
@@ -263,7 +263,7 @@ def test_sweep_without_its_baseline_is_in_the_trend_without_speedups(
 
 
 def test_night_without_its_baseline_alarms_at_all_counts(sweep: Reports) -> None:
-    """The baseline as lost, the other counts, which are 50% slower, as slower."""
+    """The baseline alarms because it is lost, the other counts because they are 50% slower."""
     reports = [
         sweep(f"bench-202601{day:02}030405-0a1b2c3d", {1: [80.0] * 3, 2: [50.0] * 3})
         for day in range(1, 9)

@@ -87,7 +87,7 @@ def at_random() -> list[str]:
 def test_fifty_pages_take_a_third_of_the_rounds_and_at_most_four_times_the_calls(
     make: Callable[[], list[str]],
 ) -> None:
-    """Of calls that all take equally long, 16 at once."""
+    """The calls all take equally long, and 16 run simultaneously."""
     keys = make()
     found, asked = simulated(keys)
     waiting = [listing_module._Range({}, None)]

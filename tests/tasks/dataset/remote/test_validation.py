@@ -213,7 +213,7 @@ def test_a_body_that_breaks_off_is_asked_for_again(
 
 
 def test_a_key_with_a_line_break_is_read(s3: Any) -> None:
-    """The local platform takes none: moto's server does not route it."""
+    """The local platform accepts no such key, because moto's server does not route it."""
     s3.put_object(Bucket=BUCKET, Key="raw/new\nline.csv", Body=as_bytes("csv"))
     config = dataset_at("s3://bench-bucket/raw", "csv", expectations=[BETWEEN])
     report = check(s3, config)
