@@ -1,10 +1,10 @@
 # make run    set up, then run the local benchmark                  make test   set up, then run the fast tests
-# make containers   the tests with real containers (as root; required packages: CONTRIBUTING.md)
-# make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
+# make containers   run the tests with real containers (as root; CONTRIBUTING.md lists the required packages)
+# make matrix       test the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     start Prefect server, worker, local platform and deployments on this machine; make down stops them
 #             make up PORT=4300 PLATFORM_PORT=4670   on ports other than 4200 and 4570
 # make snapshots   update the texts that tests compare (tests/**/__snapshots__); review the diff
-# make check  format, lint, types, tests, slow tests (CI)  make lock   refresh requirements.lock
+# make check  lint, types, fast and slow tests             make lock   refresh requirements.lock
 # make docs   build the documentation site in build/docs/html and check every link
 PYTHON ?= python3.11
 VENV := .venv
@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
-# Container images set this variable. Without bytecode, each pytest worker and each command that a test starts would compile all its imports.
+# Container images set this variable. Without bytecode, each pytest worker and each command that a test starts would compile all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run run-slurm up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
@@ -27,7 +27,7 @@ $(STAMP): requirements.lock pyproject.toml setup.py infra/local/pyproject.toml i
 run: setup
 	$(BIN)/nodesweep run configs/local.yaml
 
-# The example of Slurm on a cluster that this starts (as root; Debian's slurmctld slurmd slurm-client munge).
+# Runs the Slurm example on a cluster that this target starts (needs root and Debian's slurmctld slurmd slurm-client munge).
 run-slurm: setup
 	$(BIN)/python -m tests.nodesweep.launch.slurm.run_example
 
@@ -37,7 +37,8 @@ up: setup
 down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
-# The flows' tests run first, on five workers, since they wait more than they compute. Tests of the arithmetic run once, with coverage.
+# The tests of the flows run first, on five workers, since they wait more than they compute. Tests of the arithmetic run only in
+# the target coverage.
 WORKERS ?= 5
 OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py) infra/local/tests
 test: setup others coverage
@@ -46,7 +47,7 @@ AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 others: setup
 	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
 
-# Tests of what only root can do: control groups and switching users. Tests that behave the same for every user are left out.
+# Tests of control groups and of switching users, which need root. Tests that behave the same for every user are left out.
 ENGINE := infra/local/tests/engine
 SAME := $(ENGINE)/container tests/infra/local/engine/process/test_build_context.py \
 	$(addprefix $(ENGINE)/host/test_,attainment.py capacity.py connections.py port_lock.py process_tree.py room.py scope.py) \
@@ -56,10 +57,10 @@ engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile $(ENGINE) tests/infra/local/engine tests/test_ci.py infra/local/tests/api/test_access.py tests/infra/worker/test_machine.py \
 		$(addprefix --ignore=,$(SAME))
 
-# Four workers, since they wait more than they compute, often for each other's nodes; the longest files first, so that all workers
-# end at about the same time. Separate targets: tests that share one Prefect server, and tests whose jobs must start soon. Jobs with
-# real nodes take turns on a machine (infra/local/sagemaker_emulator/engine/host/port_lock.py), so `measured` never runs in parallel
-# with `several`, not even with --jobs, and files with such jobs are apart from each other in this list.
+# The slow tests run on four workers, since they wait more than they compute, often for each other's nodes; the longest files come
+# first, so that all workers end at about the same time. Tests that share one Prefect server, and tests whose jobs must start soon,
+# have separate targets. Jobs with real nodes take turns on a machine (infra/local/sagemaker_emulator/engine/host/port_lock.py), so
+# `measured` never runs in parallel with `several`, not even with --jobs, and files with such jobs are not adjacent in this list.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
 LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_spark_35.py tests/benchmarks/test_chaos.py \
 	tests/nodesweep/launch/slurm/test_hostile.py tests/nodesweep/launch/slurm/test_training.py \
@@ -86,19 +87,19 @@ measured: setup
 production: setup
 	$(BIN)/pytest -m slow --durations=30 tests/production
 
-# Texts for people (messages, reports, terminal pages) are compared with snapshots; review the diff of a change.
+# Updates the snapshots of messages, reports and terminal pages with which tests compare; review the diff.
 snapshots: setup
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --snapshot-update $$(grep -lrw snapshot tests infra/local/tests --include='test_*.py')
 
-# For an ordinary user with user namespaces: two nodes, each with its own /opt/ml. Skipped, with the reason, if the kernel allows
-# no user namespaces. With --jobs, it runs in parallel with the tests of the arithmetic.
+# A test with two nodes, each with a separate /opt/ml, for an ordinary user with user namespaces. pytest skips it, with the reason,
+# if the kernel allows no user namespaces. With --jobs, it runs in parallel with the tests of the arithmetic.
 namespaces: setup | $(AFTER_OTHERS)
 	$(BIN)/pytest -m slow tests/clients/test_model_trainer.py -k two_nodes
 
 containers: setup
 	$(BIN)/pytest -m containers --durations=30 tests/containers
 
-# One environment at a time, deleted after its test; the result goes to benchmarks/results.
+# Creates one environment at a time and deletes it after its test; the result goes to benchmarks/results.
 matrix: setup
 	$(BIN)/python -m benchmarks.training_matrix $(if $(VERSIONS),--versions $(VERSIONS))
 
@@ -112,7 +113,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-# The arithmetic, with every line and branch. The omitted modules are covered by the tests of the tasks and flows that use them.
+# Tests of the arithmetic must cover every line and branch. Tests of tasks and flows cover the omitted modules.
 coverage: setup | $(AFTER_OTHERS)
 	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 \
 		--cov=nodesweep.scaling --cov-branch --cov-report=
@@ -122,11 +123,11 @@ coverage: setup | $(AFTER_OTHERS)
 types: setup
 	$(BIN)/mypy
 
-# Downloads nothing; the fast tests build it too.
+# Builds the documentation without downloads; the fast tests build it, too.
 docs: setup
 	$(BIN)/python -m docs.site.build
 
-# Exact versions with hashes for Python 3.11 on Linux, and the subset that the worker's image installs.
+# Locks exact versions with hashes for Python 3.11 on Linux, and the subset that the worker's image installs.
 # infra/image/README.md describes how to refresh the training image's lock.
 lock:
 	$(BIN)/uv pip compile pyproject.toml --all-extras --python-version 3.11 --python-platform linux --generate-hashes \

@@ -1,30 +1,32 @@
-"""Inject causes of lost efficiency on the local platform's nodes, and compare what is named.
+"""Inject causes of lost efficiency on emulated nodes, and compare them with those reported.
 
     sudo .venv/bin/python -m benchmarks.causes [--cases 300] [--only KIND ...]
         [--frameworks plain ...] [--minutes 25] [--at-once 10] [--seed 1] [--output FILE.json]
 
-Each case trains a small network for 25 steps on one and on two nodes with networks of their own,
-and injects one cause, two of which one is twice the other, or none: a slow network (50, 100 or 200
-Mbit/s), a slow loader, a node of half the speed, a rank that sleeps, a slow checkpoint of rank 0, a
-large evaluation. A step's compute is slept (400 ms on one node, 200 ms on two), so that other work
-on this machine slows no node; a case is a forked process, since importing torch takes longer than
-its steps. nodesweep_measure.py and the analysis are the product's, without a flow and S3. Cases
-whose program is the same on one node share that run. So real compute, GPUs, models larger than 2 MB
-and more than two nodes are not tested, and clean cases have no noise of compute.
+Each case trains a small network for 25 steps on one and on two nodes, each node in a network
+namespace. It injects no cause, one cause, or two causes, one of which costs twice as much as the
+other: a slow network (50, 100 or 200 Mbit/s), a slow loader, a node at half speed, a rank that
+sleeps, a slow checkpoint of rank 0, or a large evaluation. A sleep replaces a step's compute (400
+ms on one node, 200 ms on two), so that other work on this machine slows no node. A case is a forked
+process, since importing torch takes longer than its steps. nodesweep_measure.py and the analysis
+are nodesweep's; there is no flow and no S3. Cases with the same program on one node share its run.
+Real compute, GPUs, models larger than 2 MB, more than two nodes, and noise of compute in clean
+cases are not tested.
 
-True shares: slept seconds as the program counts them, and the line's time for the gradients. Right:
-the largest named cause is the largest injected one, for a slow node with its name. Within: each
-injected cause is at most 10 points of efficiency off. A clean case is right if no cause is named.
+The true cost of a cause is the time that the program slept for it; of a slow network, the time that
+the gradients take at its rate. A case is right if the first named cause is the most expensive
+injected one and a slow node is identified; a clean case, if no cause is named. A case is within
+the limit if the cost of each injected cause is at most 10 points of efficiency off.
 
 All 300 cases were run on 2026-11-28 (results/causes-2026-11-28.json), one process per framework,
-each in a network namespace of its own, next to other work (load 20 to 40 on 2 cores). Main cause
-right: 267 of 270; the other three are DeepSpeed's, whose evaluation and network cost equally much.
-Shares within 10 points: 269 of 270. No cause named: 30 of 30 clean cases. The stored runs of the
-first 100 cases are a repetition: in their first run, when other work had the same priority, 2 of 10
-clean cases named communication. Limits on CPU time did not come into play: compute is slept.
+each in a network namespace, next to other work (load 20 to 40 on 2 cores). Main cause right: 267 of
+270; in the other three, which are DeepSpeed's, evaluation and network cost the same. Costs within
+10 points: 269 of 270. No cause named: 30 of 30 clean cases. The stored runs of the first 100 cases
+are a repetition: in their first run, when other work had the same priority, communication was named
+in 2 of 10 clean cases. Limits on CPU time had no effect, since no node computes.
 
 The output is written after every few cases, and a later call with the same seed continues it. Exit
-code 1 if fewer than 95% of main causes, 90% of shares or 95% of clean cases are right.
+code 1 if fewer than 95% of main causes, 90% of costs or 95% of clean cases are right.
 """
 
 from __future__ import annotations
@@ -57,9 +59,9 @@ TYPE = "ml.local.small"
 SLOW_TYPES = ("ml.local.small200m", "ml.local.small100m", "ml.local.small50m")
 STEPS, EVERY = 25, 5
 MEGABYTES = 2.0
-"""Size of the gradients in a case with a slow network; 0.1 in others."""
+"""Size of the gradients in a case with a slow network; in other cases it is 0.1 MB."""
 STEP_SECONDS = 0.4
-"""Rough time of a step on one node, to scale the delays."""
+"""Approximate time of a step on one node, by which the delays are scaled."""
 KINDS: Mapping[str, tuple[str, ...]] = {
     "clean": (),
     "network": ("communication",),
@@ -146,7 +148,7 @@ def prepare():
 
 @dataclass(frozen=True)
 class Case:
-    """The injected delays, in seconds per step (checkpoint and evaluation: each time)."""
+    """One injection; `injected` holds seconds per step, or per checkpoint and per evaluation."""
 
     number: int
     framework: str
@@ -156,12 +158,12 @@ class Case:
 
     @property
     def megabytes(self) -> float:
-        """Size of the gradients."""
+        """Size of the gradients, in MB."""
         return MEGABYTES if "communication" in KINDS[self.kind] else 0.1
 
     @property
     def on_one_node(self) -> tuple[Any, ...]:
-        """Key of the run on one node, shared by cases."""
+        """Key of the run on one node; cases with the same key share that run."""
         alone = ("data", "checkpoint", "evaluation")
         injected = {cause: s for cause, s in self.injected.items() if cause in alone}
         return self.framework, self.megabytes, tuple(sorted(injected.items()))
@@ -169,7 +171,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """The measurement of a case; points are shares of efficiency lost from one to two nodes."""
+    """The measurement of a case; points are the fraction of efficiency lost on two nodes."""
 
     number: int
     framework: str
@@ -182,11 +184,11 @@ class Found:
     named: Sequence[str] = ()
     slowest_node: str | None = None
     not_counted: str | None = None
-    """Error of the program; None if the case counts."""
+    """Error of the program, which excludes the case; None if there was no error."""
 
     @property
     def is_right(self) -> bool:
-        """True if the largest injected cause is named first, or none in a clean case."""
+        """True if the costliest injected cause is named first, or no cause is in a clean case."""
         if not self.true_points:
             return not self.named
         main = max(self.true_points, key=self.true_points.__getitem__)
@@ -195,7 +197,7 @@ class Found:
 
     @property
     def is_within(self) -> bool:
-        """True if every injected cause costs as much as found, within 10 points."""
+        """True if the found cost of every injected cause is within 10 points of the true one."""
         return all(
             abs(points - self.found_points.get(_reported(cause), 0.0)) <= MOST_ERROR
             for cause, points in self.true_points.items()
@@ -203,18 +205,18 @@ class Found:
 
 
 def _reported(cause: str) -> str:
-    """Return the report's cause for an injected one."""
+    """Return the name that a report uses for an injected cause."""
     return "waiting" if cause == "throttled" else cause
 
 
 def make_cases(number: int, seed: int) -> list[Case]:
-    """Return the cases: kinds in turn, frameworks in turn within a kind, and drawn sizes."""
+    """Return cases that alternate kinds and, within a kind, frameworks; their costs are drawn."""
     kinds, frameworks = list(KINDS), list(PACKAGES)
     cases = []
     for index in range(number):
         draw = random.Random(f"{seed}-{index}")
         kind = kinds[index % len(kinds)]
-        costs = [draw.choice((0.2, 0.4))]  # on two nodes, as a share of a step on one
+        costs = [draw.choice((0.2, 0.4))]  # lost on two nodes, as a share of a step on one node
         costs.append(0.6 - costs[0])
         by_cause = dict(zip(KINDS[kind], costs, strict=False))
         instance_type = TYPE
@@ -235,16 +237,16 @@ def make_cases(number: int, seed: int) -> list[Case]:
 
 
 def _injected(cause: str, cost: float) -> float:
-    """Return the seconds to sleep at a time, so that two nodes lose this share of a step.
+    """Return the seconds of each sleep with which two nodes lose this share of a step.
 
-    A delay that one node has, too, costs two nodes only half of it.
+    Of a delay that a single node has, too, two nodes lose only half.
     """
     times = EVERY if cause in ("checkpoint", "evaluation") else 1
     return STEP_SECONDS * cost * times * (1 if cause in OF_SLOW_NODE else 2)
 
 
 class Nodes:
-    """Runs the program on emulated nodes, with one bench per framework and instance type."""
+    """Runs the program on emulated nodes, in jobs of one framework and instance type."""
 
     def __init__(self, folder: Path, pythons: Mapping[str, str]) -> None:
         self._folder, self._pythons = folder, pythons
@@ -263,7 +265,7 @@ class Nodes:
             facts = (case.number, case.framework, case.kind, case.instance_type, case.injected)
             errors = [each["error"] for each in (*one, *two) if "error" in each]
             if errors or not one or len(two) < 2:
-                why = f"failed: {errors[0] if errors else 'a node wrote nothing'}"
+                why = f"failed: {errors[0] if errors else 'a node wrote no result'}"
                 found.append(Found(*facts, not_counted=why[:300]))
             else:
                 found.append(Found(*facts, **compare(case, one, two)))
@@ -272,7 +274,7 @@ class Nodes:
     def _run(
         self, nodes: int, instance_type: str, cases: Mapping[str, Case]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Run a job of several cases; return what each of its nodes wrote, by case."""
+        """Run a job of several cases; return the output of each node, by case."""
         framework = next(iter(cases.values())).framework
         said, _ = run_loops(
             self._folder,
@@ -294,7 +296,7 @@ class Nodes:
 def compare(
     case: Case, one: Sequence[dict[str, Any]], two: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the fields of Found for the output of the nodes."""
+    """Return the fields of Found that follow from the output of the nodes."""
     outcomes = [outcome_of(said) for said in (one, two)]
     rows, runs = summarise_runs(outcomes)
     budget = find_step_budget(rows, runs)
@@ -320,14 +322,14 @@ def compare(
 
 
 def points_of(on_one: float, on_two: float, seconds_on_two: float) -> float:
-    """Return E(1) s(2) - E(2) s(1), where a cause takes these seconds of T on one and two nodes."""
+    """Return E(1) s(2) - E(2) s(1), where s(N) is a cause's share of T(N)."""
     return (on_two - on_one / 2) / seconds_on_two
 
 
 def _injected_seconds(
     case: Case, cause: str, one: Sequence[dict[str, Any]], two: Sequence[dict[str, Any]]
 ) -> tuple[float, float]:
-    """Return a cause's seconds of the train time on one and two nodes."""
+    """Return the seconds of the train time that a cause takes on one and on two nodes."""
     if cause == "communication":
         rate = LINK_BY_INSTANCE_TYPE[case.instance_type].gbit_per_second
         seconds = expected_seconds("all-reduce", int(case.megabytes * 1e6), 2, rate)
@@ -338,7 +340,7 @@ def _injected_seconds(
 
 
 def summary(cells: Sequence[Found]) -> dict[str, Any]:
-    """Return the shares of counted cases that are right; None without any."""
+    """Return the shares of right cases; a share is None if it has no counted case."""
     counted = [cell for cell in cells if cell.not_counted is None]
     injected = [cell for cell in counted if cell.true_points]
     clean = [cell for cell in counted if not cell.true_points]
@@ -355,7 +357,7 @@ def _share(answers: Sequence[bool]) -> float | None:
 
 
 def is_good(shares: Mapping[str, Any]) -> bool:
-    """Return True if no known share is below its limit, and there are cases."""
+    """Return True if there are counted cases and no known share is below its limit."""
     limits = {
         "main_cause_right": LEAST_RIGHT,
         "shares_within_10_points": LEAST_WITHIN,
@@ -367,7 +369,7 @@ def is_good(shares: Mapping[str, Any]) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure the cases that the output lacks, and print and store the result."""
+    """Measure the cases that the output lacks; print and store the result."""
     options = _parse(argv)
     started, at_first = time.perf_counter(), machine()
     cells = read_cells(options.output, options.seed)
@@ -409,16 +411,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_cells(output: Path | None, seed: int) -> list[Found]:
-    """Return the cases of an earlier call.
+    """Return the cases that earlier calls stored; an empty list if there is no output.
 
     Raises:
-        SystemExit: The file has the cases of another seed.
+        SystemExit: The file holds cases of another seed.
     """
     if output is None or not output.exists():
         return []
     stored = json.loads(output.read_text())
     if stored["seed"] != seed:
-        raise SystemExit(f"{output} has cases of seed {stored['seed']}; use it, or another file")
+        raise SystemExit(
+            f"{output} has cases of --seed {stored['seed']}; use that seed, or another file"
+        )
     return [Found(**cell) for cell in stored["cells"]]
 
 
@@ -443,7 +447,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         choices=sorted(PACKAGES),
         nargs="+",
         default=list(PACKAGES),
-        help="frameworks whose training loops are used",
+        help="frameworks whose training loops run",
     )
     parser.add_argument("--at-once", type=int, default=10, help="cases per job")
     parser.add_argument(

@@ -3,13 +3,14 @@
     nice -n 19 .venv/bin/python -m benchmarks.decisions [--sweeps 4000] [--repeats 1 2 3 5 10]
         [--noise 0.02 0.05] [--kinds independent grows] [--output FILE.json]
 
-A cell is a kind of noise, its size (sigma of the log of a time) and a number of repeats; its shares
-are means over the curves of benchmarks/designs.py, and `most_wrong` is that of its worst curve.
-Wrong: some count is judged to pass or fail and does not, by the true geometric means. Undecided:
-not wrong, and the largest count that may pass is not known to. It judges by efficiency and doubling
-ratio with the rules of nodesweep/scaling/analysis/intervals.py, in arrays, since a cell has
-thousands of sweeps; tests/benchmarks/test_decisions.py compares both. Exit code 1 if a cell of at
-least 3 repeats is wrong in more than 5% of the sweeps of its worst curve.
+A cell is a kind of noise, its size (sigma of the log of a time) and a number of repeats. Its shares
+are means over the curves of benchmarks/designs.py; `most_wrong` is the share of wrong sweeps on its
+worst curve. A sweep is wrong if a count is judged to pass but fails by the true geometric means, or
+the reverse. It is undecided if it is not wrong and a count without a verdict is larger than each
+that passes. Efficiency and doubling ratio are judged by the rules of
+nodesweep/scaling/analysis/intervals.py, reimplemented on arrays because a cell has thousands of
+sweeps; tests/benchmarks/test_decisions.py compares the two. Exit code 1 if a cell of at least 3
+repeats is wrong in more than 5% of the sweeps of its worst curve (up to three standard errors).
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ RARE_SHARE, RARE_FACTOR = 0.05, 2.0
 GROWTH = (1.0, 1.5, 2.0, 3.0)
 KINDS = (
     "independent",
-    "autocorrelated",  # AR(1) with 0.8 from run to run
-    "slow_node",  # the slowest of N nodes: each is slow by three sigma in one run of 20
-    "slowest_node",  # the slowest of N nodes with exponential times
+    "autocorrelated",  # AR(1) with coefficient 0.8 from run to run
+    "slow_node",  # waits for the slowest of N nodes; each is three sigma slow in one run of 20
+    "slowest_node",  # waits for the slowest of N nodes, whose times are exponential
     "bimodal",
     "t3",  # Student's t with 3 degrees of freedom
     "x2_in_20",  # one run in 20 takes twice as long
-    "straggler",  # as slow_node, but 30% slow whatever the noise
+    "straggler",  # like slow_node, but 30% slow at every size of the noise
     "grows",  # sigma is 1, 1.5, 2 and 3 times the noise at 1, 2, 4 and 8 nodes
 )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Shares of the sweeps, means over the curves."""
+    """Shares of the sweeps, averaged over the curves."""
 
     kind: str
     noise: float
@@ -67,13 +68,13 @@ class Cell:
 
     @property
     def keeps_promise(self) -> bool:
-        """True if even the worst curve is wrong in at most 5%, up to three standard errors."""
+        """True if at most 5% of the worst curve's sweeps are wrong, up to three standard errors."""
         error = (MOST_WRONG * (1 - MOST_WRONG) / self.sweeps_per_curve) ** 0.5
         return self.repeats < MIN_REPEATS or self.most_wrong <= MOST_WRONG + 3 * error
 
 
 def draw(rng: np.random.Generator, kind: str, noise: float, sweeps: int, repeats: int) -> Floats:
-    """Return errors of log-times with mean 0, of shape (sweeps, repeats, node counts)."""
+    """Return errors of log times, with mean 0 and shape (sweeps, repeats, node counts)."""
     nodes = np.asarray(NODE_COUNTS)
     shape = (sweeps, repeats, len(nodes))
     normal = rng.normal(0, noise, shape)
@@ -101,7 +102,7 @@ def draw(rng: np.random.Generator, kind: str, noise: float, sweeps: int, repeats
 
 
 def bound_distances(errors: Floats, one: int, other: int) -> Floats:
-    """Return the distance of the one-sided bounds from a log-ratio of two counts, by sweep."""
+    """Return each sweep's distance of the one-sided bounds from the log ratio of two counts."""
     sweeps, repeats, counts = errors.shape
     if repeats < MIN_REPEATS:
         return np.zeros(sweeps)
@@ -121,7 +122,10 @@ def bound_distances(errors: Floats, one: int, other: int) -> Floats:
 
 
 def judge(curve: str, errors: Floats) -> tuple[Flags, Flags, list[bool]]:
-    """Return which counts pass and fail, of shape (sweeps, counts but the first), and the truth."""
+    """Return flags of the counts that pass, of those that fail, and of those that truly pass.
+
+    The first two have shape (sweeps, node counts without the first).
+    """
     logs = np.log([CURVES[curve][nodes] for nodes in NODE_COUNTS])
     means = logs + errors.mean(axis=1)
     passed, failed, truth = [], [], []
@@ -141,14 +145,14 @@ def judge(curve: str, errors: Floats) -> tuple[Flags, Flags, list[bool]]:
 
 
 def simulate(kind: str, noise: float, repeats: int, sweeps: int, seed: int = 1) -> Cell:
-    """Judge `sweeps` sweeps over each curve; deterministic for its arguments."""
+    """Judge `sweeps` sweeps over each curve; the same arguments give the same result."""
     rng = np.random.default_rng([seed, KINDS.index(kind), repeats, round(noise * 1e4)])
     shares = {}
     for curve in CURVES:
         passed, failed, truth = judge(curve, draw(rng, kind, noise, sweeps, repeats))
         wrong = np.where(truth, failed, passed).any(axis=1)
         open_ = ~(passed | failed)
-        # a count that may pass, with none that does above it
+        # undecided: a count without a verdict, if no larger count passes
         larger_pass = np.logical_or.accumulate(passed[:, ::-1], axis=1)[:, ::-1]
         undecided = (open_ & ~larger_pass).any(axis=1) & ~wrong
         shares[curve] = (float(wrong.mean()), float(undecided.mean()))

@@ -5,18 +5,20 @@
     nice -n 19 .venv/bin/python -m benchmarks.designs --design probe [--repeats 1]
         [--probe-share 0.05] [--precision 0.01]
 
-It calls the functions that a sweep uses (nodesweep/scaling/design/). A cell is a curve of true
-medians on 1, 2, 4 and 8 nodes and a log-normal noise (sigma of the log of a time). Cost share:
-node-seconds of the design's runs over those of the full design with 5 runs per count. Wrong: a
-count is reported to pass or fail and does not, or to be on the limit with a true value more than 2%
-from it. Undecided: not wrong, and some tested count has no result. Exit code 1 if a cell has more
-than 5% wrong.
+The benchmark calls the functions that a sweep uses (nodesweep/scaling/design/). A cell is a curve
+of true medians on 1, 2, 4 and 8 nodes with a log-normal noise (sigma of the log of a time). Its
+cost share divides the node-seconds of the design's runs by those of the full design with 5 runs per
+count. A sweep is wrong if a count is reported to pass but truly fails, or the reverse, or is
+reported to be on a limit from which its true value is more than 2% away. It is undecided if it is
+not wrong and a tested count has no verdict. Exit code 1 if more than 5% of a cell's sweeps are
+wrong.
 
-A probe sweep makes --probe-share of the steps of --repeats runs per count, then one whole run at
-the recommended count. A probe's error is the spread between runs plus its precision (95%). Right:
-the recommended count is the largest that truly passes; for counts within 2% of a limit either
-result is right. Undecided: right among the counts known to pass, with larger counts not ruled out.
-There is no promised error rate, so the exit code is 0.
+A probe sweep runs --probe-share of the steps in each of --repeats runs per count, then one whole
+run at the recommended count. A probe's error combines the spread between runs and the probe's
+precision (95%). A probe sweep is right if the recommended count is the largest that truly passes;
+for a count within 2% of a limit either verdict is right. It is undecided if the recommended count
+truly passes and every larger count that passes is reported as not ruled out. There is no promised
+error rate, so the exit code is 0.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def _amdahl(serial: float) -> Curve:
 
 
 def _efficient(*efficiencies: float) -> Curve:
-    """Return a curve from E(1), E(2), E(4) and E(8)."""
+    """Return the curve with these values of E(1), E(2), E(4) and E(8)."""
     return {
         nodes: 99 / (nodes * efficiency)
         for nodes, efficiency in zip(NODE_COUNTS, efficiencies, strict=True)
@@ -79,7 +81,7 @@ CURVES: Mapping[str, Curve] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Fractions of the sweeps; `cost_share` is the mean, with minimum and maximum."""
+    """Fractions of the sweeps; `cost_share` is the mean of their cost shares."""
 
     curve: str
     noise: float
@@ -93,7 +95,7 @@ class Cell:
 
     @property
     def keeps_promise(self) -> bool:
-        """True if the error rate is within the promise."""
+        """True if at most 5% of the sweeps are wrong."""
         return self.wrong <= ERROR
 
 
@@ -120,7 +122,7 @@ def sweep(
 
 
 def verdict(progress: Progress, curve: Curve) -> str:
-    """Return "right", "wrong" or "undecided"."""
+    """Judge a sequential sweep as "right", "wrong" or "undecided"."""
     for answer in progress.answers:
         above = margin(curve, answer.nodes)
         if (
@@ -136,7 +138,7 @@ def verdict(progress: Progress, curve: Curve) -> str:
 def simulate(
     name: str, noise: float, sweeps: int, seed: int = 1, max_repeats: int = FULL_REPEATS
 ) -> Cell:
-    """Simulate sweeps over a curve; deterministic for a seed."""
+    """Simulate sequential sweeps over a curve; the same arguments give the same result."""
     curve = CURVES[name]
     generator = np.random.default_rng([seed, sorted(CURVES).index(name), round(noise * 1e4)])
     draws = iter(lambda: float(generator.normal(0, noise)), None)
@@ -160,7 +162,7 @@ def simulate_probes(
     precision: float = 0.01,
     seed: int = 1,
 ) -> Cell:
-    """Simulate probe sweeps over a curve; deterministic for its arguments."""
+    """Simulate probe sweeps over a curve; the same arguments give the same result."""
     curve = CURVES[name]
     generator = np.random.default_rng([seed, sorted(CURVES).index(name), round(noise * 1e4), 2])
     whole = {nodes: nodes * seconds for nodes, seconds in curve.items()}
@@ -176,9 +178,7 @@ def simulate_probes(
         ]
         advice = recommend(summarise_runs(outcomes, paired=True)[0], _DEFAULTS)
         if advice is None or advice.chosen is None:
-            raise RuntimeError(
-                f"{name}: nothing was recommended, although every node count has a time"
-            )
+            raise RuntimeError(f"{name}: no node count was recommended, although each has a time")
         chosen = advice.chosen.nodes
         verdicts[_probe_verdict(curve, chosen, advice.not_ruled_out)] += 1
         costs.append((share * repeats * sum(whole.values()) + whole[chosen]) / full)
@@ -200,7 +200,7 @@ def _probed(nodes: int, repeat: int, seconds: float) -> JobOutcome:
 
 
 def _probe_verdict(curve: Curve, chosen: int, not_ruled_out: Sequence[int]) -> str:
-    """Return "right", "wrong" or "undecided"; near a limit either result counts as right."""
+    """Judge a probe sweep as "right", "wrong" or "undecided"; near a limit any verdict is right."""
     near = math.log1p(ZONE)
     if chosen != min(curve) and margin(curve, chosen) < -near:
         return "wrong"

@@ -5,29 +5,29 @@
         [--ddp-repeats 5] [--held-by quota duty_cycle] [--report REPORT.json] [--output FILE.json]
         [--told-neighbours 0 1 2 4 8] [--threads 1 2 3]
 
-The nodes are the process engine's: its quota, CPUs, boot barrier and reported attainment. Each
-repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to `done`; the
-result is units per CPU second and per wall second of a node, relative to one node on a quiet
+The process engine runs the nodes, with its quota, CPUs, boot barrier and reported attainment. Each
+node repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to `done`; the
+result is a node's units per CPU second and per wall second, relative to one node on a quiet
 machine. Ideally both ratios are 1 at every N.
 
-Ways to keep the machine the same: `filled`, the engine's own: CPUs are never idle, because
-processes of the kernel's idle class use spare time, and nodes take priority over other work;
-`first`, without those processes; `plain`, also without priority: a node has the weight of one other
-process. Alternatives that were tested: `nodes`, as `first`, with extra nodes running the same work
-under the same quota so that the total always equals the largest count; `apart`, as `first`, with
-the first of two or more CPUs left to the rest of the machine.
+There are three ways to keep the load of the machine constant. With `filled`, the engine's default,
+CPUs are never idle, because processes of the kernel's idle class use spare time, and nodes take
+priority over other work; `first` lacks those processes; `plain` also lacks the priority, so that a
+node has the weight of one other process. Two alternatives were tested: `nodes` is `first` with
+extra nodes that run the same work under the same quota, so that the total always equals the largest
+count; `apart` is `first` with the first of two or more CPUs left to the rest of the machine.
 
 With --torch-python (a Python with torch) a bare DDP loop of configs/local.yaml's model is trained
-on the same nodes at every count: no framework, no data on disk, no metrics. `--held-by quota
-duty_cycle` runs it twice in turn: limited by the control group's quota, and by the duty cycle that
-replaces it without writable groups. --report compares its speedups with those of a sweep of the
-shipped program on this machine.
+on the same nodes at every count, with no framework, data on disk or metrics. `--held-by quota
+duty_cycle` alternates two ways of limiting the nodes: the control group's quota, and the duty cycle
+that replaces it where no control group is writable. --report compares the speedups of the loop with
+those of a sweep of the shipped program on this machine.
 
-With --told-neighbours 0 1 2 4 8, a node's reported attainment is compared with the true one, its
-work per second relative to the quiet machine: by number of threads, for a node that always works
-and one that is mostly idle, limited as --held-by says. Exit code 1 if a reported share is more than
-2 points off at equal CPU speed (work per CPU second). An ordinary user, who can write no control
-group, measures what such a user gets:
+With --told-neighbours 0 1 2 4 8, a node's reported attainment is compared with the true one, which
+is its work per second relative to the quiet machine. Cells are combinations of a number of threads,
+a node that always works or is mostly idle, and a way of --held-by. Exit code 1 if a reported share
+is more than 2 points off at equal CPU speed (work per CPU second). The attainment of an ordinary
+user, who cannot write a control group, is measured as that user:
 
     setpriv --reuid USER --regid GROUP --clear-groups .venv/bin/python benchmarks/emulation.py
         --ways --held-by duty_cycle --told-neighbours 0 2 8
@@ -79,7 +79,7 @@ def wait_for_go():
 def done(**said):
     print("RESULT " + json.dumps(said), flush=True)
     (boot / "done").touch()
-    time.sleep(0.5)  # so that the engine's last look finds the node
+    time.sleep(0.5)  # so that the engine's last poll finds the node running
 """
 WORK = """
 import numpy, threading
@@ -135,7 +135,7 @@ done(units=steps, **said)
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: medians over its nodes, and the lowest attainment of a node."""
+    """One run: medians over its nodes, and the lowest attainment among them."""
 
     way: str
     nodes: int
@@ -156,12 +156,12 @@ class OneImage:
     folder: Path
 
     def resolve(self, image_uri: str) -> Path:
-        """Return the image, regardless of the requested one."""
+        """Return the only image, whichever URI is requested."""
         return self.folder
 
 
 class Bench:
-    """A process engine whose image's `train` is one of the programs above."""
+    """A process engine with an image whose `train` is one of the programs above."""
 
     def __init__(self, folder: Path, python: str, program: str, instance_type: str) -> None:
         self.folder = folder
@@ -179,7 +179,7 @@ class Bench:
     def run(
         self, nodes: int, counted: int, environment: dict[str, str]
     ) -> tuple[list[dict[str, Any]], Any]:
-        """Run the nodes; return the output and attainment of the first `counted` ones."""
+        """Run a job; return the output and the attainment of its first `counted` nodes."""
         self._runs += 1
         job = JobSpec(
             job_name=f"emulation-{self._runs}",
@@ -205,7 +205,9 @@ class Bench:
         hosts = [f"algo-{number}" for number in range(1, counted + 1)]
         if missing := [host for host in hosts if host not in said]:
             last = [text for host, text in lines if host == missing[0]][-5:]
-            raise SystemExit(f"{missing[0]} gave no result: {last}; {result.failure_reason}")
+            raise SystemExit(
+                f"{missing[0]} printed no result; its last lines: {last}; {result.failure_reason}"
+            )
         attained = [result.attainment[host] for host in hosts if host in result.attainment]
         return [said[host] for host in hosts], attained
 
@@ -264,9 +266,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure_work(options: argparse.Namespace) -> list[Measured]:
-    """Measure every way, count and number of neighbors, in a random order per repeat.
+    """Measure every way, count and number of neighbors, in a new random order in each repeat.
 
-    Other load thus affects all of them alike.
+    The random order spreads the effect of other load over all cells.
     """
     cells = [
         (way, nodes, busy)
@@ -292,7 +294,7 @@ def measure_work(options: argparse.Namespace) -> list[Measured]:
 def by_way_of_holding(
     python: str, program: str, options: argparse.Namespace
 ) -> Iterator[dict[str, Bench]]:
-    """Yield a bench per way of limiting nodes to their vCPUs."""
+    """Yield a bench for each way of limiting nodes to their vCPUs, by its name."""
     with tempfile.TemporaryDirectory() as folder:
         benches = {
             held_by: Bench(Path(folder) / held_by, python, program, options.instance_type)
@@ -309,10 +311,10 @@ def by_way_of_holding(
 
 
 def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return reported and true CPU shares, by number of threads and busy neighbors.
+    """Return reported and true CPU shares of a node, by number of threads and busy neighbors.
 
-    One node always works; another rests for 50 ms after each 20 ms of CPU time. The true share is
-    its work per wall second relative to no neighbors.
+    The node always works, or rests for 50 ms after each 20 ms of CPU time. Its true share is its
+    work per wall second relative to the cell with the fewest neighbors.
     """
     cells = list(
         itertools.product(options.held_by, options.threads, (0.0, 0.05), options.told_neighbours)
@@ -353,7 +355,10 @@ def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def is_wrong(row: dict[str, Any]) -> bool:
-    """Return True if a cell's reported share is unknown or more than MOST_TOLD_ERROR off."""
+    """Return True if the reported share is unknown or more than MOST_TOLD_ERROR off.
+
+    The true share is taken at equal CPU speed.
+    """
     true_share = min(row["true"] / row["cpu_speed"], 1.0)
     return row["told"] is None or abs(row["told"] - true_share) > MOST_TOLD_ERROR
 
@@ -371,7 +376,7 @@ def _work(seconds: float, threads: int = 1, rest_seconds: float = 0.0) -> dict[s
 
 
 def measure_ddp(options: argparse.Namespace) -> list[Measured]:
-    """Measure each count on a quiet machine, alternating the ways of limiting nodes to vCPUs."""
+    """Measure each count without neighbors, alternating the ways of limiting nodes to vCPUs."""
     runs = []
     with by_way_of_holding(options.torch_python, DDP, options) as benches:
         for repeat in range(1, options.ddp_repeats + 1):
@@ -389,7 +394,7 @@ def measure_ddp(options: argparse.Namespace) -> list[Measured]:
 
 
 def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Return medians per cell relative to one node without neighbors, in the same way."""
+    """Return medians per cell relative to the same way with the fewest nodes and neighbors."""
     cells: dict[tuple[str, int, int], list[Measured]] = {}
     for run in runs:
         cells.setdefault((run.way, run.nodes, run.neighbours), []).append(run)
@@ -406,7 +411,7 @@ def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
 
 
 def speedups(runs: Sequence[Measured]) -> dict[int, float]:
-    """Return S(N) from the medians of the wall times."""
+    """Return S(N) by node count, the ratio of the median wall times."""
     times = {
         n: median(run.wall_seconds for run in runs if run.nodes == n)
         for n in sorted({r.nodes for r in runs})
@@ -416,7 +421,7 @@ def speedups(runs: Sequence[Measured]) -> dict[int, float]:
 
 @contextmanager
 def kept_same(way: str) -> Iterator[None]:
-    """Modify the engine for this way of keeping the machine the same."""
+    """Patch the engine for this way of keeping the load of the machine constant."""
     fill, weigh, deal = Ballast.start, CpuQuotas._set_weight, capacity.assign_cpus
     allowed = sorted(os.sched_getaffinity(0))
 
@@ -450,7 +455,7 @@ def neighbours(count: int) -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """Return a description of this machine."""
+    """Return the CPUs, kernel and load of this machine."""
     model = next(
         (line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         ":",
@@ -466,7 +471,7 @@ def machine() -> dict[str, Any]:
 
 
 def print_ratios(rows: Sequence[dict[str, Any]]) -> None:
-    """Print a table; 1.00 is one node on a quiet machine."""
+    """Print the ratios as a table, in which 1.00 is one node on a quiet machine."""
     print(
         f"{'way':8} {'N':>2} {'neighbours':>10} {'per CPU s':>9} {'per wall s':>10} {'attained':>8}"
     )
@@ -534,7 +539,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         choices=WAYS,
         nargs="*",
         default=list(WAYS),
-        help="ways to keep the load of the machine constant; none: skip this part",
+        help="ways to keep the load of the machine constant; with no way, skip this measurement",
     )
     parser.add_argument(
         "--told-neighbours",
@@ -544,7 +549,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         help="busy processes next to the node whose reported CPU share is checked",
     )
     parser.add_argument(
-        "--threads", type=int, nargs="+", default=[1, 2, 3], help="runnable threads of that node"
+        "--threads",
+        type=int,
+        nargs="+",
+        default=[1, 2, 3],
+        help="runnable threads of the checked node",
     )
     parser.add_argument("--seconds", type=float, default=20.0, help="duration of each run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each cell")

@@ -1,12 +1,12 @@
-"""Measure the CPU time of each expectation on one million rows, in Great Expectations and here.
+"""Measure the CPU time of each expectation in Great Expectations and in nodesweep.
 
     .venv/bin/python -m benchmarks.expectations [--rows 1000000] [--output FILE.json]
 
-Every value expectation of its pandas engine runs alone on a frame of the columns it needs. `theirs`
-is CPU seconds of unmodified Great Expectations; `ours` the same with nodesweep's comparison with
-bounds (tasks/dataset/judging/between.py), otherwise the same number. `proven` marks expectations
-that the pass over a Parquet file (tasks/dataset/judging/proof.py) can confirm, so that a run pays
-neither.
+Every value expectation of the pandas engine runs alone on a frame of the columns it needs. `theirs`
+is the CPU seconds of unmodified Great Expectations. `ours` is measured with nodesweep's comparison
+with bounds (tasks/dataset/judging/between.py) for expectations that use it, and equals `theirs` for
+the others. `proven` marks expectations that the pass over a Parquet file
+(tasks/dataset/judging/proof.py) can confirm, so that a run needs neither.
 
 NOT EVALUATED marks expectations for which Great Expectations raises an error.
 """
@@ -37,7 +37,7 @@ _PAIR = {"column_A": "wide", "column_B": "narrow"}
 
 
 def make_table(rows: int, seed: int = 0) -> Any:
-    """Return a pyarrow table with a column of each kind that the expectations check."""
+    """Return a pyarrow table with a column of each type that the expectations check."""
     import numpy as np
     import pyarrow as pa
 
@@ -61,7 +61,7 @@ def make_table(rows: int, seed: int = 0) -> Any:
 
 
 def cases() -> list[tuple[str, dict[str, Any]]]:
-    """Return the expectations, with arguments for which the data passes."""
+    """Return the expectations, with arguments that the data meets."""
     moments = {"min_value": "2026-01-01T00:00:00"}
     found: list[tuple[str, dict[str, Any]]] = [
         (f"{_VALUES}be_between", {"column": name, **_ANY_NUMBER})
@@ -118,21 +118,21 @@ def cases() -> list[tuple[str, dict[str, Any]]]:
 
 
 def _seconds(frame: pd.DataFrame, spec: ExpectationConfig) -> tuple[float, bool]:
-    """Return the CPU seconds of one expectation, and True if it could be evaluated."""
+    """Return the CPU seconds of an expectation, and True if it was evaluated without an error."""
     from nodesweep.tasks.dataset.findings import _raised_message
     from nodesweep.tasks.dataset.validation import _run_expectations
 
     began = time.process_time()
     try:
         result = _run_expectations(frame, [spec])[0]
-    except TypeError as error:  # it cannot store some results as JSON
+    except TypeError as error:  # Great Expectations cannot store some results as JSON
         print(f"{spec.type}: {error}", file=sys.stderr)
         return time.process_time() - began, False
     return time.process_time() - began, _raised_message(result.exception_info) is None
 
 
 def measure(rows: int) -> list[dict[str, Any]]:
-    """Return the seconds of each expectation, in descending order of Great Expectations' time."""
+    """Return the CPU seconds of each expectation, slowest in Great Expectations first."""
     import pyarrow.parquet as pq
     from great_expectations.expectations.metrics.column_map_metrics.column_values_between import (
         ColumnValuesBetween,

@@ -3,15 +3,15 @@
     nice -n 19 .venv/bin/python -m benchmarks.extrapolation [--sweeps 1000] [--noise 0.01 0.02]
         [--runs 3 5] [--curves amdahl ring] [--output FILE.json]
 
-It tests nodesweep/scaling/fits/extrapolation.py. A cell is a curve of true means on 1, 2, 4 and 8
-nodes, a log-normal noise (sigma of the log of a time), a number of runs, and a slowdown of the link
-at 16 nodes, where the prediction is made: it multiplies the part of T(16) that is communication,
-and no measurement shows it. Intervals are evaluated over all sweeps, and over those with a
-supported prediction, which a report shows.
+The benchmark tests nodesweep/scaling/fits/extrapolation.py. A cell is a curve of true means on 1,
+2, 4 and 8 nodes, a log-normal noise (sigma of the log of a time), a number of runs, and a slowdown
+of the link at 16 nodes, the predicted count. The slowdown multiplies the communication in T(16) and
+appears in no measurement. Intervals are evaluated over all sweeps, and over those whose prediction
+is supported, so that a report shows it.
 
-Exit code 1 if, with an unchanged link, fewer than 90% of the intervals contain the truth (also of
-the supported ones, if there are 100 or more) or more than 5% of the supported predictions are off
-by more than 10%.
+Exit code 1 if, in a cell with an unchanged link, fewer than 90% of the intervals contain the truth.
+In a cell with 100 or more supported predictions, the same holds for their intervals, and at most 5%
+of the predictions may be off by more than 10%.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RUNS = (3, 5)
 LINK_FACTORS = (1, 1.25, 2, 4)
 ONE_NODE_SECONDS = 600.0
 OFF = 0.10
-"""Relative error from which a prediction counts as wrong."""
+"""Relative error above which a prediction is wrong."""
 LEAST_COVERED, MOST_OFF, FROM_SUPPORTED = 0.90, 0.05, 100
 
 Floats = npt.NDArray[np.float64]
@@ -58,12 +58,12 @@ SLOWEST = {1: 0.0, 2: 0.56419, 4: 1.02938, 8: 1.42360, 16: 1.76599}
 
 @dataclass(frozen=True)
 class Curve:
-    """Overhead beyond compute over N, as a fraction of the time on one node.
+    """Time beyond a perfect division of the compute by N, as a fraction of the time on one node.
 
     Attributes:
         overhead: Communication, which a slower link multiplies.
-        unshared: Compute that is not divided by N, which it doesn't.
-        per_replica: True if the batch grows with the nodes, and the number of steps shrinks.
+        unshared: Compute that is not divided by N; a slower link does not affect it.
+        per_replica: True if the batch grows with the nodes, so that there are fewer steps.
     """
 
     overhead: Callable[[int], float]
@@ -71,7 +71,7 @@ class Curve:
     per_replica: bool = False
 
     def seconds(self, nodes: int, link_factor: float = 1) -> float:
-        """Return the true mean time, the geometric one."""
+        """Return the true geometric mean of the times."""
         fractions = 1 / nodes + self.unshared(nodes) + link_factor * self.overhead(nodes)
         return ONE_NODE_SECONDS * fractions
 
@@ -82,7 +82,7 @@ class Curve:
 
 
 def fullness(nodes: int) -> float:
-    """Return how full an accelerator is that is 90% full with a fifth of one node's batch."""
+    """Return the utilization of an accelerator that gets 90% from a fifth of one node's batch."""
     return 1 - math.exp(-12 / nodes)
 
 
@@ -96,16 +96,16 @@ CURVES: Mapping[str, Curve] = {
     "less full": Curve(lambda n: 0.01 * (n - 1) / n, lambda n: (fullness(1) / fullness(n) - 1) / n),
     "from 2 nodes": Curve(lambda n: (0.05 + 0.02 * (n - 1) / n) * (n > 1)),
 }
-"""The last four are none of the fitted laws: a reduction of log2 N stages; the slowest of N nodes,
-whose speeds differ by 10%; accelerators that a smaller batch fills less; and a network that costs
-5% from the second node on."""
+"""True curves by name. The last four follow none of the fitted laws: log2 N stages of reduction,
+a wait for the slowest of N nodes whose speeds differ by 10%, accelerators that a smaller batch
+utilizes less, and a network that costs 5% from the second node on."""
 
 
 @dataclass(frozen=True)
 class Supported:
-    """Supported predictions of a cell's sweeps: coverage, share off by more than 10%, median error.
+    """Supported predictions of a cell: coverage, share off by more than 10%, and median error.
 
-    Values are None if there is no such prediction.
+    The three are None if no prediction is supported.
     """
 
     count: int
@@ -119,9 +119,9 @@ class Cell:
     """Results of one cell.
 
     Attributes:
-        covered: Of the sweeps with an interval, the fraction whose interval contains the truth;
-            there is none if every law is rejected.
-        median_ratio: Median ratio of an interval's upper to its lower end.
+        covered: Fraction of the intervals that contain the truth. A sweep in which every law is
+            rejected has no interval.
+        median_ratio: Median ratio of an interval's upper end to its lower end.
     """
 
     curve: str
@@ -135,7 +135,7 @@ class Cell:
 
     @property
     def is_right(self) -> bool:
-        """True if the requirements of this cell are met, or none apply."""
+        """True if the cell meets its requirements, or has none because its link is slower."""
         if self.link_factor != 1:
             return True
         shown = self.supported
@@ -155,7 +155,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of one sweep at the larger count; None if there is none."""
+    """Interval and prediction of one sweep at the larger count; None where a sweep has none."""
 
     interval: Interval | None
     prediction: Prediction | None
@@ -192,7 +192,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def simulate(name: str, noise: float, runs: int, sweeps: int, seed: int) -> Iterator[Cell]:
-    """Simulate the same sweeps against each truth; `runs` is at least 3."""
+    """Simulate sweeps, and yield a cell for each slowdown of the link; `runs` is at least 3."""
     curve = CURVES[name]
     generator = np.random.default_rng([seed, list(CURVES).index(name), runs, round(noise * 10_000)])
     true_seconds = np.array([curve.seconds(nodes) for nodes in NODE_COUNTS])
@@ -205,7 +205,7 @@ def simulate(name: str, noise: float, runs: int, sweeps: int, seed: int) -> Iter
 
 
 def ask(times: Floats, steps_ratio: Mapping[int, float]) -> Answer:
-    """Return the predictions at twice the largest count.
+    """Fit one sweep, and return its result at 16 nodes.
 
     Args:
         times: Array of shape (node counts, runs), in seconds.
@@ -269,7 +269,7 @@ def _summary_of(cells: Sequence[Supported], sweeps: int) -> str:
     covered = sum((cell.covered or 0) * cell.count for cell in cells) / total
     off = sum((cell.off_by_more or 0) * cell.count for cell in cells) / total
     return (
-        f"{total / sweeps:.1%} supported, of those {covered:.1%} covered,"
+        f"{total / sweeps:.1%} supported, {covered:.1%} of them covered,"
         f" {off:.1%} off by more than 10%"
     )
 
@@ -320,7 +320,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if min(options.runs) < 3:
         parser.error(f"--runs: got {min(options.runs)}; a prediction needs 3 or more")
     if min(options.noise) <= 0:
-        parser.error(f"--noise: got {min(options.noise):g}; expected a share above 0")
+        parser.error(f"--noise: got {min(options.noise):g}; expected a standard deviation above 0")
     return options
 
 

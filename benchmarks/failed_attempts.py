@@ -3,12 +3,14 @@
     .venv/bin/python -m benchmarks.failed_attempts [--sweeps 200] [--completes 0.2 0.9]
         [--repeats 1 3] [--output FILE.json]
 
-A run is billed 4,100, 1,200 or 580 s on 1, 4 or 8 nodes with log-normal noise, and an attempt at 8
-nodes completes with a given probability or fails after 560 s; each repeat gets three attempts. Runs
-at 8 nodes are the cheapest that meet the deadline, results only if nearly all attempts complete.
-Wrong: the recommended count's true cost of a result is over 20% above the best one's. Each sweep is
-also judged without its failed attempts, as before per_result.py. Exit code 1 if over 5% of a cell's
-sweeps are wrong although an attempt failed; where none did, nothing can be known.
+A run is billed 4,100, 1,200 or 580 s on 1, 4 or 8 nodes with log-normal noise. An attempt at 8
+nodes completes with a given probability, or fails after 560 s; a repeat has up to three attempts.
+Of the counts that meet the deadline, 8 nodes have the lowest cost of a completed run, but the
+lowest cost of a result only if nearly all attempts complete. A sweep is wrong if a result truly
+costs over 20% more at the recommended count than at the best count. Each sweep is also judged
+without its failed attempts, as was done before per_result.py. Exit code 1 if more than 5% of a
+cell's sweeps are wrong although an attempt failed; a sweep in which no attempt failed cannot reveal
+failures.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ MOST_WRONG = 0.05
 
 @dataclass(frozen=True)
 class Cell:
-    """Shares of sweeps: `_seen` of those with a failed attempt, `_before` without counting them."""
+    """Shares of all sweeps: `_seen` if an attempt failed, `_before` judged without failed ones."""
 
     completes: float
     repeats: int
@@ -56,12 +58,12 @@ class Cell:
 
     @property
     def is_right(self) -> bool:
-        """True if few enough sweeps are wrong although an attempt failed."""
+        """True if at most 5% of the sweeps are wrong although an attempt failed."""
         return self.wrong_seen <= MOST_WRONG
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print and store a cell per probability and number of repeats."""
+    """Simulate, then print and store a cell per probability and number of repeats."""
     options = _parse(argv)
     started = time.perf_counter()
     cells = list(simulate(options.sweeps, options.completes, options.repeats, options.seed))
@@ -79,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
 def simulate(
     sweeps: int, completes: Sequence[float], repeats: Sequence[int], seed: int
 ) -> Iterator[Cell]:
-    """Yield a cell per probability that an attempt completes and number of repeats."""
+    """Yield a cell for each probability that an attempt completes and each number of repeats."""
     generator = np.random.default_rng(seed)
     for share in completes:
         odds = 1 / share - 1
@@ -152,7 +154,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=float,
         nargs="+",
         default=COMPLETES,
-        help="shares of the attempts at the largest node count that complete",
+        help="probabilities that an attempt at the largest node count completes",
     )
     parser.add_argument(
         "--repeats", type=int, nargs="+", default=REPEATS, help="runs per node count"
@@ -163,7 +165,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if options.sweeps < 1 or min(options.repeats) < 1:
         parser.error("--sweeps and --repeats: expected 1 or more")
     if not all(0 < share <= 1 for share in options.completes):
-        parser.error("--completes: expected shares above 0, at most 1")
+        parser.error("--completes: expected probabilities above 0, at most 1")
     return options
 
 

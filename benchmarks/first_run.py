@@ -5,51 +5,55 @@
         [--output FILE.json]
 
 This is a new user's first command. Conditions alternate, so that changes of the machine affect all
-of them. Every run has its own folder and Prefect home, as after a fresh clone; the platform's state
-with the built image is shared. Nothing else should run meanwhile. The runs of an existing --output
-are kept and judged with the new ones, if they are of the same configs/local.yaml.
+of them. Every run has its own folder and Prefect home, as after a fresh clone; runs share the
+platform's state, which holds the built image. Nothing else should run meanwhile. The runs in an
+existing --output are kept and judged with the new ones; they must be of the same
+configs/local.yaml.
 
 - quiet: no other load;
 - one_neighbour, two_neighbours: one or two busy processes;
-- half_speed: the whole run in a control group with half of the machine's CPU time (cgroup v1,
-  root);
-- ordinary_user: as --user, who can write no control group, so nodes are limited by their duty cycle
-  (as root; the user must be able to read the checkout and its .venv).
+- half_speed: the whole run is in a control group with half of the machine's CPU time (needs cgroup
+  v1 and root);
+- ordinary_user: the run is by --user, who cannot write a control group, so nodes are limited by
+  their duty cycle (needs root; the user must be able to read the checkout and its .venv).
 
-A result is a recommended count, or two counts named as undecided. Exit code 1 if fewer than 95% of
-all runs have one, fewer than 90% agree with most quiet runs, or one is further away than the
-neighboring count.
+The answer of a run is a recommended count, or two counts between which the report is undecided.
+Exit code 1 if fewer than 95% of all runs have an answer, if fewer than 90% agree with the most
+frequent answer of quiet runs, or if an answer is further from it than the neighboring count.
 
-Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements unless stated):
+Why quiet runs disagree (measured on 2026-11-27, 2 cores, single measurements unless stated):
 
 - The quota is exact: 1 and 8 processes got 0.099 to 0.100 of a CPU at periods of 20, 40 and 100 ms.
-- What a CPU second is worth is not. Over the ten stored runs, E(2), E(4), E(8) have standard
-  deviations of 5.5, 7.8 and 5.2 points (3.1, 5.6 and 2.6 at equal CPU speed, where 9 of 10 would
-  recommend 4 nodes and the other 2). The second CPU did 3 to 5% less work per CPU second.
-- Page faults, which CPU speed does not show: memory freed after a step goes back to the kernel. In
-  alternating trials outside the platform, a step of 3,584 rows took 9.9 to 17.0 us of CPU time per
-  row, 8.4 to 10.4 if glibc keeps its memory (MALLOC_MMAP_MAX_=0, MALLOC_TOP_PAD_=67108864,
-  MALLOC_TRIM_THRESHOLD_=17179869184). Whole runs vary as much with it: E(8) was 81, 76 and 71%.
-- Against limits of 75% and D = 1.5, no batch separates the counts. A cost per step of s at every
+- The work done in a CPU second varies. Over the ten stored runs, E(2), E(4) and E(8) have standard
+  deviations of 5.5, 7.8 and 5.2 points. At equal CPU speed these would be 3.1, 5.6 and 2.6 points,
+  and 9 of 10 runs would recommend 4 nodes, the other 2. The second CPU did 3 to 5% less work per
+  CPU second.
+- Page faults vary, and CPU speed does not show them: memory freed after a step goes back to the
+  kernel. In alternating trials outside the platform, a step of 3,584 rows took 9.9 to 17.0 us of
+  CPU time per row, but 8.4 to 10.4 us if glibc kept its memory (MALLOC_MMAP_MAX_=0,
+  MALLOC_TOP_PAD_=67108864, MALLOC_TRIM_THRESHOLD_=17179869184). Whole runs with these settings vary
+  as much as before: E(8) was 81, 76 and 71%.
+- Against limits of 75% and D = 1.5, no batch separates the counts. A cost of s per step at every
   node gives 1/E(N) = 1 + s(N - 1), so E(4) and E(8) are at best 10 and 11% (log scale) from 75%
-  (s = 0.07), and their deviations are 9 and 8%: about 8 of 10 runs agree. Against 50% and D = 1.2
-  the distance is 20% and more (s = 0.2): quiet runs with 6,144 rows gave E(4) = 73 and 80% and
-  E(8) = 40 and 41%, with 4,096 rows 58 to 66% and 29 to 32% (three runs), and with 5,120 rows 77%
-  and 36%; but an ordinary user's with 5,120 rows had E(8) = 51, 52 and 72%.
-- An ordinary user's nodes were stopped and continued together, so that they never waited for each
-  other's gradients, and have no network of their own, which at 0.5 Gbit/s cost root's a third of
-  their efficiency. With periods at different times, 2.5 Gbit/s and 3,712 rows, as
-  configs/local.yaml has, E(4) and E(8) were 65, 71, 68% and 35, 40, 41% for an ordinary user, and
-  61, 63, 65% and 36, 39, 33% for root, beside other work at idle priority: 4 nodes in all six.
+  (s = 0.07). Their deviations are 9 and 8%, so that about 8 of 10 runs agree. Against limits of 50%
+  and D = 1.2 the distance is 20% and more (s = 0.2): quiet runs with 6,144 rows gave E(4) = 73 and
+  80% and E(8) = 40 and 41%, with 4,096 rows 58 to 66% and 29 to 32% (three runs), and with 5,120
+  rows 77% and 36%; but runs of an ordinary user with 5,120 rows gave E(8) = 51, 52 and 72%.
+- An ordinary user's nodes were paused and resumed together, so that they never waited for each
+  other's gradients, and they have no network namespaces, whose 0.5 Gbit/s cost root's nodes a third
+  of their efficiency. With periods at different times, 2.5 Gbit/s and 3,712 rows, as in
+  configs/local.yaml, E(4) and E(8) were 65, 71, 68% and 35, 40, 41% for an ordinary user, and 61,
+  63, 65% and 36, 39, 33% for root, next to other work at idle priority; all six runs recommend 4
+  nodes.
 
 Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-28.json; 21 of 40 so far, most
-beside other work at lower priority): 7 quiet ones, 3 of an ordinary user, 4 with one neighbour and
+next to other work at lower priority): 7 quiet runs, 3 of an ordinary user, 4 with one neighbour and
 3 with two recommend 4 nodes. At half speed, where the nodes share one CPU with Prefect and the
 platform, 8 nodes attained 54 to 57% and 4 nodes 71 to 73%. Judged by the bounds of contended times,
-one such run recommends 4, two name 2 or 4, and one is undecided between 1, 2 and 4, which counts as
-no answer. The bounds of T(8) contain the quiet runs' mean of 13.8 s (standard deviation 1.4 s) in
-three of the four, and lie 2% above it in the other; those of T(4) lie 7 to 16% above their mean of
-15.3 s (1.5 s) in three.
+one such run recommends 4 nodes, two are undecided between 2 and 4, and one is undecided between 1,
+2 and 4, which is no answer. The bounds of T(8) contain the quiet runs' mean of 13.8 s (standard
+deviation 1.4 s) in three of these four runs, and lie 2% above it in the fourth; in three of them
+the bounds of T(4) lie 7 to 16% above the quiet runs' mean of 15.3 s (standard deviation 1.5 s).
 """
 
 from __future__ import annotations
@@ -88,7 +92,7 @@ _PERIOD_MICROSECONDS = 100_000
 
 @dataclass(frozen=True)
 class FirstRun:
-    """One run; `answer` holds one recommended count, two undecided ones, or none."""
+    """One run; `answer` holds the recommended count, two undecided counts, or nothing."""
 
     condition: str
     answer: tuple[int, ...]
@@ -96,20 +100,20 @@ class FirstRun:
     train_seconds: dict[int, float]
     efficiency: dict[int, float]
     least_attained: dict[int, float]
-    """CPU attainment of the most affected node, by node count, for the run that counts."""
+    """CPU attainment of a run's most affected node, by node count; the best run of each count."""
     cpu_speed: dict[int, float]
-    """GB hashed per CPU second during the run that counts, by node count (docs/method.md)."""
+    """GB hashed per CPU second during the used run of each node count (docs/method.md)."""
     jobs: int
     headline: str
     started: str
-    """UTC, ISO 8601."""
+    """Start of the run in UTC, ISO 8601."""
     load_before: float | None
-    """Load average over the minute before the run; None in a result where it was not recorded."""
+    """Load average over the minute before the run; None if it was not recorded."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Working folders of the runs, and the user of ordinary_user."""
+    """Folders in which the runs work, and the user of the condition ordinary_user."""
 
     folder: Path
     state_directory: Path
@@ -117,7 +121,7 @@ class Place:
 
 
 def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the recommended count, two undecided ones, or () if the report names neither."""
+    """Return the recommended count, the two undecided counts, or () if there is neither."""
     advice = report["recommendation"]
     if advice is None:
         return ()
@@ -130,7 +134,7 @@ def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
 def described(
     condition: str, report: Mapping[str, Any], wall_seconds: float, started: str, load_before: float
 ) -> FirstRun:
-    """Return the run that a report describes."""
+    """Build the record of a run from its report."""
     rows = [row for row in report["summary"] if row["clocks"]["train"]["seconds"] is not None]
     attained: dict[int, float] = {}
     for point in report["points"]:
@@ -162,10 +166,10 @@ def described(
 
 
 def earlier_runs(output: Path | None, config_sha256: str) -> list[FirstRun]:
-    """Return the runs that a result holds; none if there is no such file.
+    """Return the runs in a result file; an empty list if the file does not exist.
 
     Raises:
-        ValueError: They are of another config.
+        ValueError: The runs are of another config.
     """
     if output is None or not output.exists():
         return []
@@ -187,7 +191,7 @@ def earlier_runs(output: Path | None, config_sha256: str) -> list[FirstRun]:
 
 
 def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
-    """Return the broken promises; a result of two counts agrees if it contains the quiet one."""
+    """Return the broken promises; answers agree if they have a node count in common."""
     quiet = Counter(run.answer for run in runs if run.condition == "quiet" and run.answer)
     answered = sum(bool(run.answer) for run in runs)
     broken = []
@@ -216,7 +220,7 @@ def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """Run this many busy processes."""
+    """Run `count` busy processes within the context."""
     busy = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(count)]
     try:
         yield
@@ -256,11 +260,11 @@ CONDITIONS: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
 
 
 def first_run(condition: str, place: Place) -> FirstRun:
-    """Run the command once and read its report.
+    """Run the command once under a condition, and read its report.
 
     Raises:
         RuntimeError: The command fails.
-        subprocess.TimeoutExpired: It takes longer than half an hour.
+        subprocess.TimeoutExpired: The command takes longer than half an hour.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{condition}-", dir=place.folder))
     state = place.state_directory / (condition if condition == "ordinary_user" else "root")
@@ -318,7 +322,7 @@ def line(run: FirstRun) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the conditions in turn, print a line per run, and return the exit code."""
+    """Run the conditions in turn, print a line per run, and return 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--runs", type=int, default=8, help="runs per condition")
     parser.add_argument(
@@ -339,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "ordinary_user" in options.conditions and options.user is None:
         parser.error("the condition ordinary_user requires --user NAME")
     started = time.perf_counter()
-    content = yaml.safe_load(CONFIG.read_bytes())  # without its comments
+    content = yaml.safe_load(CONFIG.read_bytes())  # the config without its comments
     config_sha256 = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     try:
         runs = earlier_runs(options.output, config_sha256)

@@ -4,17 +4,17 @@
     PYTHONPATH=build/duckdb .venv/bin/python -m benchmarks.great_expectations_duckdb
         [--tables 20] [--rows 5000000] [--files 10] [--repeats 3] [--output FILE.json]
 
-DuckDB is not a dependency of nodesweep: install it into a folder of its own, as above.
+DuckDB is not a dependency of nodesweep: install it into a separate folder, as above.
 
-Verdicts: small random tables, each with checks of every expectation that nodesweep evaluates,
-judged as a run does (tasks/dataset/validation.py) and on DuckDB, which reads the same Parquet file
-through a view. Checks that the former cannot evaluate are left out of the comparison.
+Verdicts: small random tables, each with checks of every expectation that nodesweep evaluates, are
+judged as in a run (tasks/dataset/validation.py) and on DuckDB, which reads the same Parquet file
+through a view. Checks that nodesweep cannot evaluate are left out of the comparison.
 
-Cost: the data and the 36 checks of benchmarks/validation.py. `scan` counts every column's values
-and finds their extremes in DuckDB, `arrow_scan` the same in pyarrow; `boolean_only` and `summary`
-are Great Expectations on DuckDB, without and with the counts and examples that a report shows;
-`ours` is nodesweep's validation. Each runs in a process of its own after its imports; CPU seconds
-are those of all its threads.
+Cost: the benchmark uses the data and the 36 checks of benchmarks/validation.py. `scan` counts every
+column's values and finds their extremes in DuckDB, and `arrow_scan` does so in pyarrow;
+`boolean_only` and `summary` are Great Expectations on DuckDB, without and with the counts and
+examples that a report shows; `ours` is nodesweep's validation. Each way runs in a separate process
+and is measured after its imports; CPU seconds include all threads of the process.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _REGEXES = ("^t", "in$", "^[a-z]+$", r"\d", "a")
 _TYPES = ("int32", "int64", "float64", "str", "datetime64[us]")
 LEFT_OUT = frozenset(
     {
-        # SQL only
+        # for SQL engines only
         "expect_column_values_to_match_like_pattern",
         "expect_column_values_to_match_like_pattern_list",
         "expect_column_values_to_not_match_like_pattern",
@@ -70,13 +70,13 @@ LEFT_OUT = frozenset(
         "expect_multicolumn_values_to_be_unique",
     }
 )
-"""Expectations that nodesweep accepts and cannot evaluate."""
+"""Expectations that nodesweep accepts but cannot evaluate."""
 
 Draw = Callable[[Random], dict[str, Any]]
 
 
 def columns() -> dict[str, tuple[Any, list[Any]]]:
-    """Return the type of each column of the random tables, and the values it may have."""
+    """Return, for each column of the random tables, its type and possible values."""
     import pyarrow as pa
 
     return {
@@ -96,7 +96,7 @@ def columns() -> dict[str, tuple[Any, list[Any]]]:
 def random_table(random: Random) -> Any:
     """Return a pyarrow table of 1 to 6 rows.
 
-    A column has one or two distinct values, so that whole columns are good as often as broken.
+    A column has at most two distinct values, so that it often meets an expectation entirely.
     """
     import pyarrow as pa
 
@@ -252,13 +252,13 @@ DRAWS: dict[str, Draw] = {
     "expect_table_row_count_to_be_between": _count,
     "expect_table_row_count_to_equal": lambda random: {"value": random.randint(1, 6)},
 }
-"""Random arguments of each expectation."""
+"""Functions that draw random arguments, by expectation."""
 
 
 def random_checks(random: Random) -> tuple[ExpectationConfig, ...]:
-    """Return a check of every expectation, and five more of the most used one.
+    """Return a check of every expectation, and five more of the most used one (be_between).
 
-    Their severity is warning, which a check that cannot be evaluated does not keep.
+    All have severity warning; a check that cannot be evaluated is reported with another severity.
     """
     return tuple(
         ExpectationConfig(type=kind, kwargs=DRAWS[kind](random), severity="warning")
@@ -267,7 +267,7 @@ def random_checks(random: Random) -> tuple[ExpectationConfig, ...]:
 
 
 def verdicts_here(path: Path, checks: Sequence[ExpectationConfig]) -> list[str]:
-    """Return the verdict on each check as a run gives it."""
+    """Return nodesweep's verdict on each check of the file."""
     from nodesweep.tasks.dataset.validation import validate_dataset
 
     config = DatasetConfig(name="bench", source="x", format="parquet", expectations=tuple(checks))
@@ -290,7 +290,7 @@ def verdicts_on_duckdb(path: Path, checks: Sequence[ExpectationConfig]) -> list[
         for check in checks:
             try:
                 result = _validate(batch, [check], "BOOLEAN_ONLY")[0]
-            except Exception:  # any type: the point is that there is no verdict
+            except Exception:  # whatever the error, there is no verdict
                 found.append(NOT_EVALUATED)
                 continue
             raised = _raised_message(result.exception_info)
@@ -299,7 +299,7 @@ def verdicts_on_duckdb(path: Path, checks: Sequence[ExpectationConfig]) -> list[
 
 
 def batch_on_duckdb(files: Sequence[Path], folder: Path) -> Any:
-    """Return a batch of Great Expectations for a view of the Parquet files in a new database."""
+    """Create a database with a view of the Parquet files; return its Great Expectations batch."""
     import duckdb
 
     from nodesweep.tasks.dataset.validation import ephemeral_context
@@ -317,10 +317,10 @@ def batch_on_duckdb(files: Sequence[Path], folder: Path) -> Any:
 
 @lru_cache(maxsize=1)
 def _register_datasource() -> None:
-    """Give Great Expectations a data source for DuckDB, as its sqlite_datasource.py shows.
+    """Register a DuckDB data source, modeled on Great Expectations' sqlite_datasource.py.
 
-    Its execution engine closes the connection before it fetches the rows, which DuckDB then no
-    longer has; this one keeps it.
+    The execution engine of Great Expectations closes the connection before it fetches the rows,
+    and DuckDB then drops them; the engine of this data source keeps the connection open.
     """
     from great_expectations.datasource.fluent import SQLDatasource
     from great_expectations.execution_engine import SqlAlchemyExecutionEngine
@@ -357,7 +357,7 @@ def _validate(batch: Any, checks: Sequence[ExpectationConfig], result_format: st
 
 @dataclass(frozen=True)
 class Difference:
-    """A check with another verdict on DuckDB; `values` are those of its columns."""
+    """A check with another verdict on DuckDB, and the values of the columns it checks."""
 
     expectation: str
     arguments: Mapping[str, Any]
@@ -369,7 +369,7 @@ class Difference:
 def differences(
     table: Any, checks: Sequence[ExpectationConfig], here: Sequence[str], duckdb: Sequence[str]
 ) -> list[Difference]:
-    """Return the checks that are evaluated here and have another verdict on DuckDB."""
+    """Return the checks that nodesweep evaluates and that have another verdict on DuckDB."""
     found = []
     for check, ours, theirs in zip(checks, here, duckdb, strict=True):
         if ours in (NOT_EVALUATED, theirs):
@@ -386,7 +386,7 @@ def differences(
 
 
 def compare_verdicts(tables: int, seed: int) -> dict[str, Any]:
-    """Return how many verdicts on random tables differ, and examples."""
+    """Count the verdicts on random tables that differ, and return the counts with examples."""
     import pyarrow.parquet as pq
 
     compared, found = Counter[str](), list[Difference]()
@@ -428,14 +428,14 @@ def summary_of(compared: Counter[str], found: Sequence[Difference]) -> dict[str,
 
 
 def prepare(way: str, files: list[Path], scratch: Path) -> Callable[[], bool]:
-    """Return a call that scans or validates the files in one of the ways."""
+    """Return a function that scans or validates the files in one way."""
     if way == "arrow_scan":
         return validation.prepare_scan(files)
     if way == "ours":
         return validation.prepare_ours(files)
     if way == "scan":
         return _prepare_scan(files)
-    import duckdb_engine  # noqa: F401  (imported ahead, like the others' packages)
+    import duckdb_engine  # noqa: F401  (imported before the measurement, as for the other ways)
     import great_expectations  # noqa: F401
 
     def judge() -> bool:
@@ -463,11 +463,11 @@ def _prepare_scan(files: list[Path]) -> Callable[[], bool]:
 
 
 def compare_cost(rows: int, files: int, repeats: int) -> dict[str, Any]:
-    """Run all ways on generated data, which is deleted afterwards."""
+    """Run every way on generated data, which is deleted afterwards, and compare the costs."""
     with tempfile.TemporaryDirectory(prefix="nodesweep-duckdb-cost-") as scratch:
         folder = Path(scratch)
         validation.write_data(folder, rows, files)
-        validation.in_a_process(_MODULE, "arrow_scan", folder)  # the files are in the page cache
+        validation.in_a_process(_MODULE, "arrow_scan", folder)  # fills the page cache
         runs: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
         for _ in range(repeats):
             for way in _WAYS:
@@ -490,7 +490,7 @@ def compare_cost(rows: int, files: int, repeats: int) -> dict[str, Any]:
 
 
 def missing_packages() -> list[str]:
-    """Return the packages that only this program needs and that are not installed."""
+    """Return the missing packages among those that only this program needs."""
     return [name for name in PACKAGES if find_spec(name) is None]
 
 
@@ -502,8 +502,8 @@ def main() -> int:
     parser.add_argument(
         "--rows", type=int, default=5_000_000, help="rows of the table whose cost is measured"
     )
-    parser.add_argument("--files", type=int, default=10, help="files of that table")
-    parser.add_argument("--repeats", type=int, default=3, help="validations of that table")
+    parser.add_argument("--files", type=int, default=10, help="files of the measured table")
+    parser.add_argument("--repeats", type=int, default=3, help="validations in each way")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     parser.add_argument("--measure", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -3,19 +3,20 @@
     .venv/bin/python benchmarks/image_build.py [--repeats 3] [--base-image NAME]
         [--output FILE.json]
 
-Needs the requirements of the container engine (infra/local/README.md), as root, and a base image
-(infra/local/base_image.sh). On a separate platform, with an empty registry, each case does what a
-run does: read the context, look in ECR and, if the image is missing, send the context and build it.
+The benchmark needs root, the requirements of the container engine (infra/local/README.md) and a
+base image (infra/local/base_image.sh). On a separate platform with an empty registry, each case
+does what a run does: read the context, look in ECR and, if the image is missing, send the context
+and build the image.
 
-    cold         only the base's layers exist; "first" also pushes the base into the empty
+    cold         only the base image's layers exist; "first" also pushes them into the empty
                  registry
-    code change  one line in train.py
-    no change    the same context again
-    touched      every file's time and mode changed, no content
+    code change  one line in train.py changes
+    no change    the context is the same as before
+    touched      every file has another time and mode, but the same content
 
-"sent" is the context sent to S3, "pushed" the layers that the registry lacked, compressed. Exit
-code 1 if an unchanged context is built, or a changed line costs more than --limit of the cold
-build.
+"sent" is the size of the context sent to S3, "pushed" the compressed size of the layers that the
+registry lacked. Exit code 1 if an unchanged context is built again, or if a build after a changed
+line takes more than --limit of the cold build's time.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ _MANIFEST = (
 )
 
 LayerSizes = Callable[[str], Mapping[str, int]]
-"""Image URI -> its layers' digests and compressed bytes."""
+"""Function from an image URI to the compressed size in bytes of each layer, by digest."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One try: `seconds` from reading the context to the image's digest, including build phases."""
+    """One measurement; `seconds` run from reading the context until the image's digest is known."""
 
     seconds: float
     built: bool
@@ -73,7 +74,7 @@ class Measurement:
 
 
 class Bench:
-    """A copy of the image's context, and the platform that builds it."""
+    """A copy of the image's context, and the platform that builds the image."""
 
     def __init__(self, at: PlatformConfig, image: ImageConfig, layer_sizes: LayerSizes) -> None:
         self._at, self._image, self._layer_sizes = at, image, layer_sizes
@@ -81,10 +82,10 @@ class Bench:
         self._known_layers: set[str] = set()
         self._changes = 0
         self.built: list[str] = []
-        """Tags of images that the builder keeps on this machine."""
+        """Tags of the built images that remain on this machine."""
 
     def cases(self, repeats: int) -> Iterator[tuple[str, Measurement]]:
-        """Make every measurement in turn; yield the name of its case and the measurement."""
+        """Run the cases in turn; yield each measurement with the name of its case."""
         yield "cold, first", self.measure()
         for _ in range(min(repeats, _COLD_TRIES)):
             self.change(_REQUIREMENTS)
@@ -105,14 +106,14 @@ class Bench:
             file.write(f"# change {self._changes}\n")
 
     def touch(self) -> None:
-        """Change the time and mode of every file."""
+        """Change the time and mode of every file of the context, but not its content."""
         for path in self._context.rglob("*"):
             if path.is_file():
                 path.chmod(path.stat().st_mode ^ 0o111)
                 os.utime(path, (path.stat().st_atime + 60, path.stat().st_mtime + 60))
 
     def measure(self) -> Measurement:
-        """Obtain the image as a run does, and return the measurement."""
+        """Find or build the image as a run does, and measure it."""
         started = time.perf_counter()
         images, context = Images(self._at, self._image), read_context(self._image)
         found = find_image(images, context)
@@ -141,7 +142,7 @@ def _phase_seconds(phase: Mapping[str, Any]) -> float:
 
 
 def summarise(tries: Sequence[tuple[str, Measurement]]) -> dict[str, Any]:
-    """Return, by case, the medians, the ratio to the cold build, and every build."""
+    """Return, by case, the median time, its ratio to the cold build, and every measurement."""
     by_case: dict[str, list[Measurement]] = {}
     for case, measurement in tries:
         by_case.setdefault(case, []).append(measurement)
@@ -160,19 +161,19 @@ def summarise(tries: Sequence[tuple[str, Measurement]]) -> dict[str, Any]:
 
 
 def problems(cases: Mapping[str, Any], limit: float) -> list[str]:
-    """Return the reasons for exit code 1."""
+    """Return the reasons for exit code 1; an empty list if there is none."""
     found = [
         f"{case}: the image was built again"
         for case in ("no change", "touched")
         if any(cases[case]["built"])
     ]
     if (ratio := cases["code change"]["ratio_to_cold"]) > limit:
-        found.append(f"code change: {ratio:.2f} of the cold build, the limit is {limit:g}")
+        found.append(f"code change: {ratio:.2f} of the cold build, above the limit of {limit:g}")
     return found
 
 
 def table(cases: Mapping[str, Any]) -> str:
-    """Return the summary for the terminal."""
+    """Format the summary as a table for the terminal."""
     lines = [f"{'case':<12}  {'n':>2}  {'median':>8}  {'of cold':>8}  {'sent':>10}  {'pushed':>13}"]
     for case, each in cases.items():
         lines.append(
@@ -185,7 +186,7 @@ def table(cases: Mapping[str, Any]) -> str:
 
 @contextmanager
 def own_platform(state_dir: Path) -> Iterator[PlatformConfig]:
-    """Run a platform with containers and an empty registry."""
+    """Run a separate platform with the container engine and an empty registry."""
     config = ServerConfig(0, state_dir, engine="container")
     with running(config) as endpoint:
         at = PlatformConfig(
@@ -202,7 +203,7 @@ def own_platform(state_dir: Path) -> Iterator[PlatformConfig]:
 
 
 def registry_layers(uri: str) -> dict[str, int]:
-    """Return the layers of REGISTRY/NAME@DIGEST from its manifest in the registry."""
+    """Return the size in bytes of each layer of REGISTRY/NAME@DIGEST, by digest."""
     registry, _, rest = uri.partition("/")
     name, _, digest = rest.partition("@")
     request = urllib.request.Request(
@@ -214,16 +215,16 @@ def registry_layers(uri: str) -> dict[str, int]:
 
 
 def image_sizes(cli: ContainerCli, base_image: str, layers: Mapping[str, int]) -> dict[str, Any]:
-    """Return the size of the base on this machine's disk and of the image's registry layers."""
+    """Return the size of the base image on disk, and the sizes of the image's layers."""
     base_bytes = int(cli.call("image", "inspect", "--format", "{{.Size}}", base_image))
     return {"base_on_disk_bytes": base_bytes, "layers_compressed_bytes": list(layers.values())}
 
 
 def describe_machine(cli: ContainerCli) -> dict[str, Any]:
-    """Return the machine and versions that the numbers apply to."""
+    """Return the machine and the versions on which the numbers were measured."""
     return {
         "platform": (
-            "local platform, container engine on one machine: the registry is on its loopback"
+            "local platform, container engine on one machine, whose loopback serves the registry"
         ),
         "builder": cli.call("--version").strip(),
         "cores": os.cpu_count(),
@@ -256,8 +257,8 @@ def main(argv: Sequence[str]) -> int:
 
         with own_platform(folder / "platform") as at:
             bench = Bench(at, image, layer_sizes)
-            # This machine may still have layers of an earlier benchmark; a line with the present
-            # time has none.
+            # This machine may still have layers of an earlier benchmark, but has none of a context
+            # with the present time in it.
             with (context / _REQUIREMENTS).open("a") as file:
                 file.write(f"# {time.time_ns()}\n")
             try:
@@ -286,7 +287,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Measure how long builds of the training image take and how much they send."
     )
     parser.add_argument(
-        "--repeats", type=int, default=3, help="builds per case; at most two of the cold one"
+        "--repeats", type=int, default=3, help="builds per case, but at most two cold builds"
     )
     parser.add_argument(
         "--base-image", default=BASE_IMAGE, help="base image, pulled if it is not on this machine"

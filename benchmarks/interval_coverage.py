@@ -3,12 +3,13 @@
     .venv/bin/python -m benchmarks.interval_coverage [--sweeps 8000] [--noise 0.05] [--repeats 5 7]
         [--kinds autocorrelated session_shift] [--orders in_a_row] [--output FILE.json]
 
-It tests nodesweep/scaling/analysis/intervals.py. A cell is a log-normal noise (sigma of the log of
-a time, about its relative standard deviation), its kind, the order of the runs and a number of
-repeats. Sweeps run 1, 2, 4 and 8 nodes; the true T(N) is the geometric mean of the distribution
-that times are drawn from, the true S(N) the ratio of two. S(1) = 1 is not an estimate and has no
-interval. The standard error is over sweeps, since the S of one sweep share T(1). Exit code 1 if a
-cell of independent noise covers T or S outside 93% to 98%.
+The benchmark tests nodesweep/scaling/analysis/intervals.py. A cell is a log-normal noise (sigma of
+the log of a time, approximately its relative standard deviation), the kind of the noise, the order
+of the runs and a number of repeats. Sweeps run 1, 2, 4 and 8 nodes; the true T(N) is the geometric
+mean of the distribution from which times are drawn, and the true S(N) is T(1)/T(N). S(1) = 1 is not
+an estimate and has no interval. The standard error is computed over sweeps, since all S(N) of a
+sweep share T(1). Exit code 1 if the coverage of T or S in a cell of independent noise is outside
+93% to 98%.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Coverage:
-    """Fraction of intervals that contain the truth, its Monte Carlo error, mean relative width."""
+    """Fraction of intervals that contain the truth, its standard error, and mean relative width."""
 
     share: float
     standard_error: float
@@ -75,7 +76,7 @@ class Cell:
 
     @property
     def meets_requirement(self) -> bool:
-        """True if the required coverage is met, or none applies."""
+        """True if the cell has the required coverage, or none is required of it."""
         low, high = REQUIRED_COVERAGE
         covered = (self.train_seconds.share, self.speedup.share, self.paired_speedup.share)
         return self.kind != "independent" or all(low <= share <= high for share in covered)
@@ -110,7 +111,7 @@ def simulate(
     kind: str = "independent",
     order: str = "shuffled",
 ) -> Cell:
-    """Compare intervals of `sweeps` simulated sweeps with the truth; `repeats` is at least 3."""
+    """Compare the intervals of simulated sweeps with the truth; `repeats` is at least 3."""
     generator = np.random.default_rng([seed, repeats, round(noise * 1_000_000)])
     true_seconds = np.asarray(TRUE_SECONDS) * np.exp(_mean_shift(kind, noise))
     true_speedups = [TRUE_SECONDS[0] / true for true in TRUE_SECONDS[1:]]
@@ -141,7 +142,7 @@ def simulate(
 def _errors(
     generator: np.random.Generator, kind: str, order: str, noise: float, repeats: int
 ) -> Floats:
-    """Return log-time errors of the runs, of shape (node counts, repeats)."""
+    """Draw errors of the runs' log times, of shape (node counts, repeats)."""
     counts = len(NODE_COUNTS)
     if kind == "independent":
         return generator.normal(0, noise, (counts, repeats))
@@ -154,7 +155,7 @@ def _errors(
 
 
 def _in_time(generator: np.random.Generator, kind: str, noise: float, runs: int) -> Floats:
-    """Return the log-time errors of consecutive runs."""
+    """Draw errors of the log times of consecutive runs."""
     drawn = generator.normal(0, noise, runs)
     if kind == "slow_host":
         return drawn + SLOW_HOST_SIGMAS * noise * (generator.random(runs) < SLOW_HOST_SHARE)
@@ -167,12 +168,12 @@ def _in_time(generator: np.random.Generator, kind: str, noise: float, runs: int)
 
 
 def _mean_shift(kind: str, noise: float) -> float:
-    """Return the shift of a time's mean log: positive for slow hosts, 0 for symmetric noise."""
+    """Return the mean error of a log time: positive for slow hosts, 0 for symmetric noise."""
     return SLOW_HOST_SHARE * SLOW_HOST_SIGMAS * noise if kind == "slow_host" else 0.0
 
 
 def _checked(pairs: Iterator[tuple[float, Interval | None]]) -> Iterator[tuple[bool, float]]:
-    """Yield (interval contains the truth, relative width) of each pair."""
+    """Yield (interval contains the truth, relative width) for each (truth, interval)."""
     for truth, interval in pairs:
         assert interval is not None
         yield interval.contains(truth), (interval.high - interval.low) / truth

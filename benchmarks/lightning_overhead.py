@@ -3,12 +3,12 @@
     PYTHON_OF_THE_IMAGE benchmarks/lightning_overhead.py --data DIR [--repeats 20]
         [--output FILE.json]
 
-Needs the image's environment (infra/image/requirements.txt). Both train the same model from the
-same seed on the same batches with the same optimizer and read the loss equally often; short runs
-alternate, so that other load affects both alike. The steady steps of all runs of a kind are pooled:
-the result is the ratio of the two medians, with a 95% interval from resampling pairs of runs, and
-the ratio of the 10th percentiles, the least disturbed steps. Exit code 1 if the ratio is not below
---limit.
+The benchmark needs the image's environment (infra/image/requirements.txt). The program and the loop
+train the same model from the same seed on the same batches with the same optimizer, and read the
+loss equally often; short runs alternate, so that other load affects both alike. The steps after the
+warm-up are pooled over all runs of each kind. The result is the ratio of the two medians, with a
+95% interval from resampling pairs of runs, and the ratio of the 10th percentiles, which are the
+least disturbed steps. Exit code 1 if the ratio of the medians is not below --limit.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ WARMUP_STEPS = 4  # of 14
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: the wall-clock seconds of its steady steps, and its accuracy."""
+    """One run: the wall-clock seconds of its steps after the warm-up, and its final accuracy."""
 
     step_seconds: list[float]
     accuracy: float
 
 
-Pair = tuple[Sample, Sample]  # Lightning, bare
+Pair = tuple[Sample, Sample]  # (Lightning, bare)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_lightning(data: Path, folder: Path) -> Sample:
-    """Run the training program with its measuring callback."""
+    """Run the Lightning training program, which measures its own steps."""
     from training.run import run
 
     run(_arguments(data, folder))
@@ -132,7 +132,7 @@ def run_bare(data: Path, folder: Path) -> Sample:
 
 
 def summarise(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Return the two ratios with their intervals, and the raw samples."""
+    """Return the ratios of medians and 10th percentiles with intervals, and the raw samples."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "workload": WORKLOAD,
@@ -168,7 +168,7 @@ def _ratio(pairs: Sequence[Pair], percentile: int) -> float:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return the hardware and versions that the numbers apply to."""
+    """Return the hardware and the versions on which the numbers were measured."""
     from importlib.metadata import version
 
     from training.hardware import device_name
@@ -191,7 +191,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=int, default=20, help="pairs of runs")
     parser.add_argument(
-        "--limit", type=float, default=1.05, help="exit with code 1 at this ratio or above"
+        "--limit",
+        type=float,
+        default=1.05,
+        help="exit with code 1 at this ratio of the medians or above",
     )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)

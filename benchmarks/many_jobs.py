@@ -2,17 +2,17 @@
 
     .venv/bin/python -m benchmarks.many_jobs [--jobs 50 200 1000] [--output FILE.json]
 
-Each sweep is a separate process with a temporary Prefect server, on the simulated engine, whose
-jobs end as soon as they begin; the remaining cost is nodesweep's own work and the platform's
-responses. A sweep of N jobs has up to 20 node counts, N / 20 repeats each, and 20 jobs in flight. A
-sweep of one job runs first: it creates Prefect's database, uploads the dataset and builds the
-image.
+Each sweep is a separate process with a temporary Prefect server. Jobs of the simulated engine end
+as soon as they begin, so that the remaining cost is nodesweep's own work and the platform's
+responses. A sweep of N jobs has up to 20 node counts, N / 20 repeats of each, and 20 jobs in
+flight. A sweep of one job, which is not measured, runs first: it creates Prefect's database,
+uploads the dataset and builds the image.
 
 - wall time: from start to end of the process, including Prefect's server and the report.
 - peak RSS: of the process that runs the sweep, without Prefect's server (VmHWM of
   /proc/PID/status).
 - database: growth of prefect.db after the server has ended and the write-ahead log is merged.
-- calls: calls that reached the platform, by service and operation.
+- calls: number of calls that reached the platform, by service and operation.
 
 Exit code 1 if the largest sweep takes more than 3 minutes, 600 MB, or 0.03 MB of database per job.
 """
@@ -50,10 +50,10 @@ from sagemaker_emulator.api.moto_backend import QuietRequestHandler
 
 JOBS = (50, 200, 1000)
 WALL_SECONDS_LIMIT, RSS_MB_LIMIT, DATABASE_MB_LIMIT = 180.0, 600.0, 0.03
-"""Limits for the largest sweep, for its process, and per job."""
+"""Limits for the largest sweep: wall time, peak memory, and database growth per job."""
 GLOBAL_BATCH_SIZE = 55_440
 NODE_COUNTS = [count for count in range(1, 25) if GLOBAL_BATCH_SIZE % count == 0]
-"""Twenty counts that divide the batch."""
+"""Twenty node counts that divide the batch."""
 PARALLEL_JOBS = 20
 _RUN_SECONDS = 3600.0
 _SAMPLE_SECONDS = 0.1
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Run one sweep of each size, after a sweep of one job that is not counted."""
+    """Run one sweep of each size, after an unmeasured sweep of one job."""
     write_benchmark(folder)
     quota = NODE_COUNTS[-1] * PARALLEL_JOBS
     with served_platform(folder / "platform", UNDISTURBED, quota, _MODEL, 0.0) as served:
@@ -84,7 +84,7 @@ def shape(jobs: int) -> tuple[list[int], int]:
     """Return (node counts, repeats) of a sweep with this many jobs.
 
     Raises:
-        ValueError: There is no such sweep.
+        ValueError: No sweep within the limits has this many jobs.
     """
     for counts in range(min(jobs, len(NODE_COUNTS)), 0, -1):
         if jobs % counts == 0 and jobs // counts <= 50:  # the maximum of sweep.repeats
@@ -128,7 +128,7 @@ def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
         )
     completed = [job for job in served.jobs() if job["TrainingJobStatus"] == "Completed"]
     if len(completed) != known + jobs:
-        raise RuntimeError(f"{len(completed) - known} of {jobs} jobs have completed")
+        raise RuntimeError(f"{len(completed) - known} of {jobs} jobs completed")
     grown_mb = database_mb(folder / "prefect") - before_mb
     return {
         "jobs": jobs,
@@ -144,7 +144,7 @@ def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
 
 @contextmanager
 def counted_calls() -> Iterator[Counter[str]]:
-    """Count calls that this process's platform handles, by service and operation."""
+    """Count the calls to the platform that this process serves, by service and operation."""
     calls: Counter[str] = Counter()
     before = QuietRequestHandler.log_request
 
@@ -177,7 +177,7 @@ def _watch(process: subprocess.Popen[bytes]) -> float:
 
 
 def database_mb(prefect_home: Path) -> float:
-    """Return the used size of Prefect's SQLite database in MB; 0 before it exists."""
+    """Return the size of the used pages of Prefect's SQLite database in MB; 0 before it exists."""
     path = prefect_home / "prefect.db"
     if not path.exists():
         return 0.0
@@ -193,7 +193,7 @@ def database_mb(prefect_home: Path) -> float:
 def _environment(folder: Path) -> dict[str, str]:
     """Return an environment without the user's Prefect and AWS configuration.
 
-    Its Prefect home is shared by all sweeps.
+    All sweeps share its Prefect home.
     """
     inherited = {
         name: value
@@ -204,7 +204,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def summarise(sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sweeps and settings, and `within_target`: True if the largest keeps the limits."""
+    """Return the result; `within_target` is True if the largest sweep is within the limits."""
     largest = max(sweeps, key=lambda sweep: sweep["jobs"])
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -229,7 +229,7 @@ def summarise(sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Return the result as text for a terminal."""
+    """Format the result as a table for a terminal."""
     head = (
         f"{'jobs':>5} {'wall':>9} {'RSS':>8} {'database':>10} {'per job':>11}"
         f" {'calls per job':>14} {'load':>5}"

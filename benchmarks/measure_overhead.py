@@ -3,12 +3,13 @@
     PYTHON_OF_THE_IMAGE benchmarks/measure_overhead.py [--repeats 15] [--work-seconds 0]
         [--output FILE.json]
 
-Runs a script of small steps (a linear layer on one thread, batches from a DataLoader) in processes
-that alternately have it on PYTHONPATH and do not, so that other load affects both alike. The
-result is the difference of the median steps in microseconds, with a 95% interval from resampling
-pairs of runs, and the same as a share of a step of --work-seconds, at least 2 ms. Every step waits
-busily for --work-seconds: from 20 ms on its parts are measured, too (nodesweep_budget.py). Start-up
-is the difference of `python -c pass`. Exit code 1 if the share is above --limit.
+A script of small steps (a linear layer on one thread, batches from a DataLoader) runs alternately
+with and without nodesweep_measure on PYTHONPATH, each time in a new process, so that other load
+affects both alike. The result is the difference of the median steps in microseconds, with a 95%
+interval from resampling pairs of runs, and as a share of a step of --work-seconds, or of 2 ms if
+that is longer. Every step busy-waits for --work-seconds; from 20 ms on, the parts of a step are
+measured, too (nodesweep_budget.py). The start-up is the same difference for `python -c pass`. Exit
+code 1 if the share is above --limit.
 """
 
 from __future__ import annotations
@@ -90,12 +91,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def step_seconds(is_measured: bool, folder: str, work: float) -> float:
-    """Return the median step of one run of the script."""
+    """Run the script once, and return the median seconds of its steps."""
     return float(_run(is_measured, folder, "-c", SCRIPT, str(work)))
 
 
 def start_seconds(is_measured: bool, folder: str) -> float:
-    """Return the wall-clock time of a process that does nothing."""
+    """Return the wall-clock seconds of a Python process that does nothing."""
     started = time.perf_counter()
     _run(is_measured, folder, "-c", "pass")
     return time.perf_counter() - started
@@ -115,12 +116,12 @@ def _run(is_measured: bool, folder: str, *command: str) -> str:
 
 
 def difference(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the median difference within the pairs."""
+    """Return the median over the pairs of the difference within a pair."""
     return median(measured - without for without, measured in pairs)
 
 
 def interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the 95% interval of the difference, from 2,000 resamplings of the pairs."""
+    """Return the 95% interval of that median, from 2,000 resamplings of the pairs."""
     draw = random.Random(0)
     ends = quantiles((difference(draw.choices(pairs, k=len(pairs))) for _ in range(2000)), n=40)
     return ends[0], ends[-1]

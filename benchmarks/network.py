@@ -3,11 +3,12 @@
     .venv/bin/python -m benchmarks.network [--types ml.local.small100m] [--counts 2 8]
         [--megabytes 25] [--repeats 5] [--torch-python PYTHON] [--output FILE.json]
 
-Each node sends to the next one over TCP, all at the same time; with --torch-python (a Python with
-torch) they also all-reduce the same number of bytes with gloo. The nodes have their CPU quota, and
-once the links of their type, once this machine's loopback. The expected time is that of the bytes
-(ring all-reduce: 2(N-1)/N of them) with TCP's headers at the type's rate. Exit code 1 if a median
-is below it, or if networks of their own do not work here.
+All nodes simultaneously send to the next node over TCP; with --torch-python (a Python with torch)
+they also all-reduce the same number of bytes with gloo. The nodes have their CPU quota, and use
+either the emulated links of their instance type or this machine's loopback. The expected time is
+the number of bytes (times 2(N-1)/N for a ring all-reduce), with TCP's headers, divided by the rate
+of the instance type. Exit code 1 if a median is more than 2% below the expected time, or if this
+machine cannot give nodes network namespaces.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from sagemaker_emulator.engine.host.capacity import (
 from sagemaker_emulator.engine.host.network import Loopback, Network, OwnNetworks
 
 FRAME_BYTES, PAYLOAD_BYTES = 1514, 1448
-"""Sizes of a full TCP segment on Ethernet, with timestamps."""
+"""Size of a full TCP segment with timestamps on Ethernet, and of the payload in it."""
 TIMER_SHARE = 0.02
-"""How far below the line's time a median may be: the burst of 1 ms, and the clock's start."""
+"""Fraction by which a median may be below the expected time, because of bursts and the clock."""
 TRANSFERS = """
 import re, socket, threading
 size, repeats = int(os.environ["SIZE"]), int(os.environ["REPEATS"])
@@ -82,7 +83,7 @@ done(**seconds)
 
 @dataclass(frozen=True)
 class Measured:
-    """One kind of transfer: the median over repeats of the slowest node's seconds."""
+    """One kind of transfer; `seconds` is the median over repeats of the slowest node's time."""
 
     instance_type: str
     network: str
@@ -91,16 +92,16 @@ class Measured:
     seconds: float
     least_seconds: float
     expected_seconds: float | None
-    """Time at the line's rate; None on loopback, which has none."""
+    """Time at the rate of the instance type; None on loopback, which has no limited rate."""
 
     @property
     def ratio(self) -> float | None:
-        """The median relative to the expected time."""
+        """Ratio of the median to the expected time; None on loopback."""
         return self.seconds / self.expected_seconds if self.expected_seconds else None
 
 
 def expected_seconds(transfer: str, size_bytes: int, nodes: int, gbit_per_second: float) -> float:
-    """Return the time of a transfer at the line's rate."""
+    """Return the time of a transfer at this rate, with TCP's headers."""
     times = 2 * (nodes - 1) / nodes if transfer == "all-reduce" else 1.0
     return times * size_bytes * 8 * FRAME_BYTES / PAYLOAD_BYTES / (gbit_per_second * 1e9)
 
@@ -127,8 +128,8 @@ def _of_type(instance_type: str, options: argparse.Namespace, folder: Path) -> l
     bench = Bench(folder, python, TRANSFERS, instance_type)
     own = bench.engine._network
     if not isinstance(own, OwnNetworks):
-        raise SystemExit(f"nodes have no networks of their own here: {own.describe(instance_type)}")
-    networks: dict[str, Network] = {"own": own, "loopback": Loopback(7, "as this benchmark asks")}
+        raise SystemExit(f"cannot give nodes network namespaces: {own.describe(instance_type)}")
+    networks: dict[str, Network] = {"own": own, "loopback": Loopback(7, "for this benchmark")}
     size_bytes = int(options.megabytes * 1e6)
     cells = []
     order = [(name, nodes) for name in networks for nodes in options.counts]
@@ -189,7 +190,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
                 f"--counts: {max(options.counts)} nodes of {name} do not fit on this machine"
             )
     if min(options.counts) < 2:
-        parser.error("--counts: a transfer takes at least 2 nodes")
+        parser.error("--counts: a transfer needs at least 2 nodes")
     return options
 
 

@@ -1,16 +1,17 @@
-"""Compare the samples to a loss at larger batches with those that the gradients' noise predicts.
+"""Compare the samples needed for a loss at larger batches with a prediction from gradient noise.
 
     nice -n 19 .venv/bin/python -m benchmarks.noise_scale [--seeds 5] [--output FILE.json]
 
-Three small models train to two losses each, at four batches. Sub-batches of four samples stand for
-the ranks, as in a sweep with a fixed batch per replica; every few steps their gradients' squares
-and the averaged one's are kept, as infra/image/training/measuring/noise.py does. The learning rate
-is tuned for each batch and loss: from that of the next smaller batch, by factors of the square root
-of 2 until it gets no better. What is predicted is (B + B_noise)/(B0 + B_noise) with the range that
-a report gives; what is measured is the ratio of the samples, means of the logarithms over the
-seeds. Each is also measured without tuning: with the smallest batch's rate (rule none), and with
-that rate times B/B0 (linear) and its root (sqrt). A run that needs more than eight times the
-samples of the smallest batch is missed.
+Three small models train to two losses each, at four batches. Sub-batches of four samples represent
+the ranks, as in a sweep with a fixed batch per replica. In every other step, the squared norms of
+their gradients and of the mean gradient are recorded, as in
+infra/image/training/measuring/noise.py. The learning rate is tuned for each batch and loss: it
+starts at the rate of the next smaller batch and changes by factors of the square root of 2 until
+two changes in a row are no improvement. The prediction is (B + B_noise)/(B0 + B_noise) with the
+range that a report gives; the measurement is the ratio of the samples, as a geometric mean over the
+seeds. Each batch is also measured without tuning: with the smallest batch's rate (rule none), and
+with that rate times B/B0 (linear) or its square root (sqrt). A rule fails if a run needs more than
+eight times the steps of the smallest batch.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ HELD_OUT = 512
 
 @dataclass(frozen=True)
 class Task:
-    """A model, its data, its optimizer, and the losses to train to, the easier one first."""
+    """A model, its data, its optimizer, and two losses to train to, the higher one first."""
 
     name: str
     sizes: Sequence[int]
@@ -63,7 +64,7 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One batch of one task and loss."""
+    """Predicted and measured ratio of samples for one batch, task and loss."""
 
     task: str
     loss: float
@@ -80,7 +81,7 @@ class Cell:
 
 
 class Data:
-    """Training samples without end, and held-out ones."""
+    """An endless sequence of training samples of a task."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -88,7 +89,7 @@ class Data:
         self._order = np.array([], dtype=np.int64)
 
     def next(self, size: int) -> Batch:
-        """Return the next samples: in the digits' shuffled order, or drawn from the teacher."""
+        """Return the next `size` samples: digits in shuffled order, or draws from the teacher."""
         if "teacher" in self._task.name:
             return teacher(self._rng, size)
         rows, labels = digits()[0]
@@ -100,7 +101,7 @@ class Data:
 
 @cache
 def digits() -> tuple[Batch, Batch]:
-    """Return scikit-learn's digits for training, and those held out."""
+    """Return scikit-learn's digits, split into training and held-out samples."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -125,14 +126,14 @@ def _teacher_weights() -> tuple[Floats, Floats]:
 
 
 def held_out(task: Task) -> Batch:
-    """Return the samples that decide when the loss is reached."""
+    """Return the held-out samples of a task, on which its loss is evaluated."""
     if "teacher" in task.name:
         return teacher(np.random.default_rng(2), 4 * HELD_OUT)
     return digits()[1]
 
 
 class Model:
-    """A perceptron with ReLU and softmax, its gradients, and its optimizer."""
+    """A perceptron with ReLU and softmax, and its optimizer."""
 
     def __init__(self, task: Task, rate: float, seed: int) -> None:
         rng = np.random.default_rng((seed, 7))
@@ -147,18 +148,18 @@ class Model:
 
     @property
     def parameters(self) -> list[Floats]:
-        """All parameters, by layer."""
+        """The weights of all layers, then their biases."""
         return [*self.weights, *self.biases]
 
     def loss(self, batch: Batch) -> float:
-        """Return the mean cross-entropy."""
+        """Return the mean cross-entropy of a batch."""
         scores = self._forward(batch[0])[-1]
         scores = scores - scores.max(axis=1, keepdims=True)
         own = scores[np.arange(len(scores)), batch[1]]
         return float((np.log(np.exp(scores).sum(axis=1)) - own).mean())
 
     def gradients(self, batch: Batch, parts: int = 1) -> list[Floats]:
-        """Return the gradients of each of `parts` equal sub-batches, stacked, by parameter."""
+        """Return a stack of the gradients of `parts` equal sub-batches for each parameter."""
         rows, labels = batch
         layers = self._forward(rows)
         scores = np.exp(layers[-1] - layers[-1].max(axis=1, keepdims=True))
@@ -175,7 +176,7 @@ class Model:
         return [*weights[::-1], *biases[::-1]]
 
     def step(self, gradients: Sequence[Floats]) -> None:
-        """Make one step of the optimizer."""
+        """Update the parameters by one step of the optimizer."""
         self._steps += 1
         moments = zip(self.parameters, gradients, self._first, self._second, strict=True)
         for parameter, gradient, first, second in moments:
@@ -198,16 +199,17 @@ class Model:
 
 
 def square(gradients: Sequence[Floats], parts: int) -> float:
-    """Return the squared norm of the gradient, as a mean over the parts."""
+    """Return the mean over the sub-batches of the squared norm of their gradient."""
     return sum(float((each**2).sum()) for each in gradients) / parts
 
 
 def train(
     task: Task, loss: float, batch: int, rate: float, seed: int, most_steps: int
 ) -> tuple[int, list[tuple[float, float]]] | None:
-    """Return the steps to the loss, and (small, large) squares of every other step.
+    """Train until the loss is reached; return the steps, and squared norms of every other step.
 
-    None if the loss was not reached in `most_steps`.
+    The squared norms are (of the sub-batches' gradients, of the mean gradient). Return None if the
+    loss is not reached in `most_steps`, or is not finite.
     """
     model, data, judged = Model(task, rate, seed), Data(task, seed), held_out(task)
     squares: list[tuple[float, float]] = []
@@ -232,7 +234,7 @@ def train(
 
 
 def noise(squares: Sequence[tuple[float, float]], batch: int) -> Crowding | None:
-    """Return 1/B_noise as a report would estimate it for a run."""
+    """Estimate 1/B_noise of a run as a report does; None if that is impossible."""
     size = len(squares) // WINDOWS or 1
     used = squares[len(squares) % size :]
     windows = [np.mean(used[start : start + size], axis=0) for start in range(0, len(used), size)]
@@ -250,14 +252,14 @@ def noise(squares: Sequence[tuple[float, float]], batch: int) -> Crowding | None
 
 @dataclass(frozen=True)
 class Tried:
-    """The runs of one rate: the geometric mean of their steps, infinite if one missed."""
+    """Runs at one rate; `steps` is their geometric mean, infinite if a run misses the loss."""
 
     steps: float
     noises: tuple[Crowding, ...]
 
 
 def try_rate(task: Task, loss: float, batch: int, rate: float, seeds: int, most: int) -> Tried:
-    """Train with every seed."""
+    """Train with every seed at one learning rate."""
     logs, noises = [], []
     for seed in range(seeds):
         run = train(task, loss, batch, rate, seed, most)
@@ -269,7 +271,7 @@ def try_rate(task: Task, loss: float, batch: int, rate: float, seeds: int, most:
 
 
 def tune(task: Task, loss: float, batch: int, start: int, seeds: int) -> tuple[int, Tried]:
-    """Return the exponent of the best rate, found by hill climbing, and its runs."""
+    """Find the best rate by hill climbing; return its exponent of RATE_STEP, and its runs."""
 
     def evaluate(at: int, most: float) -> Tried:
         return try_rate(task, loss, batch, task.rate * RATE_STEP**at, seeds, math.ceil(most))
@@ -287,7 +289,7 @@ def tune(task: Task, loss: float, batch: int, start: int, seeds: int) -> tuple[i
 
 
 def measure(task: Task, loss: float, seeds: int) -> Iterator[Cell]:
-    """Yield the cells of one task and loss."""
+    """Yield a cell for each batch larger than the smallest."""
     tuned: list[tuple[int, int, Tried]] = []
     exponent = 0
     for batch in BATCHES:
@@ -329,7 +331,7 @@ def measure(task: Task, loss: float, seeds: int) -> Iterator[Cell]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5, help="trainings with different seeds")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds per learning rate")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     started, cells = time.perf_counter(), []

@@ -1,32 +1,32 @@
-"""Measure orchestration overhead: the wall time of `nodesweep run` against its jobs' time.
+"""Measure orchestration overhead: the wall time of `nodesweep run` beyond the time of its jobs.
 
     .venv/bin/python -m benchmarks.orchestration_overhead [--runs 3] [--stretch 1]
         [--output FILE.json]
 
 A run is a sweep of 4 x 3 jobs (1, 2, 4 and 8 nodes, 3 repeats, one at a time) on the simulated
-engine at real speed, through a proxy that counts calls. A smaller sweep runs first, as on a new
+engine at real speed, through a proxy that counts calls. A sweep of one job runs first, as on a new
 machine: it creates Prefect's database, uploads the dataset and builds the image. Each measured run
 is a separate process with a temporary Prefect server.
 
 - critical path: the sum over jobs of (LastModifiedTime - CreationTime) from DescribeTrainingJob,
-  the minimum for a sweep with one job at a time.
+  which is the minimum wall time of a sweep with one job at a time.
 - wall time: from start to end of the process.
-- overhead: their difference, in five parts that add up to it. It hardly depends on the jobs'
-  duration (--stretch makes them longer), so the result also says from which critical path on it is
-  below 5%.
+- overhead: the wall time minus the critical path, split into five parts. The overhead hardly
+  depends on the duration of the jobs, which --stretch multiplies; the result therefore also gives
+  the critical path above which the overhead is less than 5%.
 
-    start-up      process, imports, Prefect's server: until the first call reaches the platform
-    preparation   preflight, dataset, image: until the first job is created
-    poll lag      from each job's end until the sweep knows it: its next call fetches the job's
-                  output
-    between jobs  from there to the next job's creation
-    report        from the last job's end being known until the process has ended
+    start-up      process, imports and Prefect's server, until the first call to the platform
+    preparation   preflight, dataset and image, until the first job is created
+    poll lag      from each job's end until the sweep has noticed it and fetches the job's output
+    between jobs  from the fetch of a job's output until the next job is created
+    report        from the fetch of the last job's output until the process has ended
 
-The task runs of the jobs in Prefect (tasks/sweeps/job_runs.py) cost less than the runs vary: on
-2026-11-28, next to other work and alternating with the version before them, three runs each took 28
-to 33 s of overhead with and without (mean 30.4 s both, critical path 174 s). Poll lag and the time
-between jobs, which they could lengthen, were 14.6 s (12.3 to 17.3) with and 12.7 s (11.3 to 13.4)
-without them, 1.1% of the critical path apart.
+The cost of a Prefect task run per job (tasks/sweeps/job_runs.py) is less than the variation between
+runs. On 2026-11-28, next to other work, three runs with task runs alternated with three of the
+version before them; the overhead was 28 to 33 s with and without task runs (mean 30.4 s both,
+critical path 174 s). Poll lag and the time between jobs, which task runs could lengthen, were
+14.6 s (12.3 to 17.3) with and 12.7 s (11.3 to 13.4) without them, a difference of 1.1% of the
+critical path.
 
 Exit code 1 if the median overhead is above 5% of the critical path and above 10 s.
 """
@@ -61,7 +61,7 @@ from nodesweep.scaling.names import pretty_json
 
 SHARE_LIMIT, SECONDS_LIMIT = 0.05, 10.0
 NODE_COUNTS, REPEATS = (1, 2, 4, 8), 3
-POLL_SECONDS = 0.5  # as in configs/local.yaml, whose jobs take as long
+POLL_SECONDS = 0.5  # as in configs/local.yaml, whose jobs take equally long
 _MODEL: Mapping[str, float] = {
     "t_compute_seconds": 20.0,
     "startup_seconds": 2.0,
@@ -72,10 +72,10 @@ _MODEL: Mapping[str, float] = {
     "latency_seconds": 0.0,
     "noise_sigma": 0.0,
 }
-"""Jobs of 25, 15, 10 and 8 s, 174 s for all repeats; on AWS, minutes pass before a job trains."""
+"""Jobs of 25, 15, 10 and 8 s, 174 s with repeats; on AWS, a job trains only after minutes."""
 _RUN_SECONDS = 3600.0
 _OUTPUT = "GET output"
-"""Label of the call that fetches a job's output, the first one after its end is known."""
+"""Label of the call that fetches a job's output, the first call after the job's end is noticed."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Parts:
 
     @property
     def sum(self) -> float:
-        """Total overhead in seconds."""
+        """Total of the five parts, the overhead, in seconds."""
         return self.start_up + self.preparation + self.poll_lag + self.between_jobs + self.report
 
 
@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
 def measure(
     folder: Path, runs: int, node_counts: Sequence[int], repeats: int, model: Mapping[str, float]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Run the first sweep on a new machine, of one job, and the measured ones; return both."""
+    """Run a first sweep of one job, as on a new machine, then the measured runs; return both."""
     write_benchmark(folder)
     with served_platform(folder / "platform", UNDISTURBED, max(node_counts), model, 1.0) as served:
         first = run_sweep(folder, served, [1], 1)
@@ -125,7 +125,7 @@ def measure(
 def run_sweep(
     folder: Path, served: Platform, node_counts: Sequence[int], repeats: int
 ) -> dict[str, Any]:
-    """Run one sweep as a command and return the seconds of its parts, and its calls."""
+    """Run one sweep as a command; return its overhead by part, and its calls."""
     known = {job["TrainingJobName"] for job in served.jobs()}
     changes = {
         "sweep.node_counts": list(node_counts),
@@ -160,7 +160,7 @@ def run_sweep(
     jobs = sorted((_times(served.describe(name)) for name in names), key=lambda job: job[0])
     if len(jobs) != len(node_counts) * repeats:
         raise RuntimeError(
-            f"the sweep of {len(node_counts)} x {repeats} points made {len(jobs)} jobs"
+            f"the sweep of {len(node_counts)} x {repeats} points created {len(jobs)} jobs"
         )
     critical_seconds = sum(end - start for start, end in jobs)
     return {
@@ -179,10 +179,10 @@ def split(
     """Split the time outside jobs into its parts.
 
     Args:
-        began_at: Start of the process, in Unix seconds like all times.
+        began_at: Start of the process; all times are Unix seconds.
         ended_at: End of the process.
         jobs: (created, ended) of consecutive jobs.
-        calls: Calls by time.
+        calls: Calls in the order of their start.
     """
     first_call_at = calls[0].began_at
     known_at = [_first_after(end, calls) for _, end in jobs]
@@ -203,7 +203,7 @@ def _first_after(end: float, calls: Sequence[Call]) -> float:
 def count_calls(jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> dict[str, Any]:
     """Count calls by service and operation, over the whole run and per job.
 
-    Calls per job are those from the first creation to the last end.
+    Calls from the creation of the first job to the fetch of the last job's output are per job.
     """
     known_at = _first_after(jobs[-1][1], calls)
     while_jobs = [call for call in calls if jobs[0][0] <= call.began_at <= known_at]
@@ -230,7 +230,7 @@ def _times(description: Mapping[str, Any]) -> tuple[float, float]:
 def _environment(folder: Path) -> dict[str, str]:
     """Return an environment without the user's Prefect and AWS configuration.
 
-    Its Prefect home is shared by all runs.
+    All runs share its Prefect home.
     """
     inherited = {
         name: value
@@ -243,7 +243,7 @@ def _environment(folder: Path) -> dict[str, str]:
 def summarise(
     first: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], model: Mapping[str, float] = _MODEL
 ) -> dict[str, Any]:
-    """Return medians over the runs, and every run."""
+    """Return the medians over the runs, the limits, and every run."""
     overhead = median(run["overhead_seconds"] for run in runs)
     critical = median(run["critical_path_seconds"] for run in runs)
     limit = max(SHARE_LIMIT * critical, SECONDS_LIMIT)
@@ -279,7 +279,7 @@ def summarise(
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Return the result as text for a terminal."""
+    """Format the result as a table for a terminal."""
     overhead, calls = result["overhead"], result["calls"]
     lines = [
         f"critical path {overhead['critical_path_seconds']:7.1f} s",

@@ -1,4 +1,4 @@
-"""Ports for servers that are started later."""
+"""Free TCP ports for servers that start later."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _claims: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Return a port of loopback that is still free when the server starts.
+    """Return a loopback port that is still free when the server starts.
 
-    The kernel gives the ports of its own range to whoever asks for any, and may give one away
-    before the server has it, so this one is from below that range. An abstract socket, held until
-    this process ends, keeps other callers from it.
+    The kernel may assign a port of its ephemeral range to another process before the server binds
+    it, so the returned port is below that range. An abstract socket, held until this process ends,
+    reserves the port among callers of this function.
     """
     kernels = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     last = kernels if kernels > 2 * _FIRST else _LAST

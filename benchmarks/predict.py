@@ -2,25 +2,26 @@
 
     nice -n 19 .venv/bin/python -m benchmarks.predict [--design] [--sweeps 4] [--output FILE.json]
 
-The truth is an event simulation, not the model of nodesweep/scaling/predict/: in each step, each
-rank's backward pass fills gradient buckets one after the other; a bucket's all-reduce starts when
-the slowest rank has filled it and the one before is through; the step ends with the last of them.
-Ranks differ by node and jitter by step, with spikes. The parts of the time are what nodesweep would
-have measured of it. A cell is a program, a network, a batch policy, a level of noise and a number
-of runs. In the policy "global, batches" one node was also measured at the batch of 8 nodes
-(`--batches`).
+The truth is an event simulation, not the model of nodesweep/scaling/predict/. In each step, each
+rank's backward pass fills one gradient bucket after the other. A bucket's all-reduce starts when
+the slowest rank has filled the bucket and the previous all-reduce has ended; the step ends after
+the last all-reduce. The speed of ranks varies by node and by step, with spikes. The simulated parts
+of the time are those that nodesweep would measure. A cell is a program, a network, a batch policy,
+a level of noise and a number of runs. In the policy "global, batches", one node is also measured at
+the batch per process of 8 nodes (`--batches`).
 
-The same sweeps are extrapolated by nodesweep/scaling/fits/ and by Amdahl's law and the USL alone
+The same sweeps are extrapolated by nodesweep/scaling/fits/, and by Amdahl's law and the USL alone
 (each with a 90% interval from the same bootstrap). Limits: efficiency at least 75%, doubling ratio
 at least 1.5. Exit code 1 if fewer than 88% of the predicted intervals contain the next run.
 
-With --design, sweep.design: predict over 1, 2, 4 and 8 nodes with a fixed global batch: 1 and 2 are
-measured in 3 runs of 10% of their steps, then up to two times the largest other count that may be
-the answer (--confirm, given once or twice), also in 3. Each 100 steps of a run are faster or slower
-together, as much as runs are, which a short run sees once and a whole one averages. A sweep decides
-on the largest count that passes if no larger one is undecided; it recommends the largest that
-passes. Its share is that of the node-seconds of a full sweep with as many runs, start-up left out.
-Full sweeps are simulated twice, since nothing can agree with them more than they with themselves.
+With --design, the benchmark simulates sweep.design: predict over 1, 2, 4 and 8 nodes with a fixed
+global batch. Counts 1 and 2 are measured by 3 runs of 10% of their steps; then, up to two times,
+the largest other count that may be the answer is measured in the same way (--confirm, given once or
+twice). Every 100 steps of a run share a speed that varies as much as the speed of runs; a whole run
+averages many of these, a short run only a few. A sweep decides on the largest count that passes
+if no larger count is undecided; it recommends the largest count that passes. Its share is its
+node-seconds divided by those of a full sweep with equally many runs, both without start-up. Full
+sweeps are simulated twice, since their agreement with each other is the most that can be expected.
 """
 
 from __future__ import annotations
@@ -52,27 +53,27 @@ Policy = Literal["per replica", "global", "global, batches"]
 Answer = Literal["pass", "fail", "undecided"]
 COUNTS, AT = (1, 2, 4), 8
 BATCH, STEPS, MADE = 64, 80, 3200
-"""Samples per process; simulated steps of a run, which stand for this many on one node."""
+"""Samples per process; simulated steps of a run; steps on one node that these represent."""
 TRUE_RUNS = 16
 MIN_EFFICIENCY, MIN_RATIO = 0.75, 1.5
 LEAST_COVERED = 0.88
 POLICIES: tuple[Policy, ...] = ("per replica", "global", "global, batches")
 SHORT, RUN_COUNTS = 0.1, (1, 2)
-"""With --design: the share of its steps that a run makes, and the measured counts."""
+"""With --design: the fraction of its steps that a run makes, and the counts measured first."""
 DESIGN_RUNS, LEAST_STEPS, DRIFT_STEPS = 3, 30, 100
 CLEAR = 0.9
-"""Least share of pairs of full sweeps that recommend the same, if a cell is to be called clear."""
+"""A cell is clear if at least this fraction of its pairs of full sweeps recommend the same."""
 
 
 class Program(NamedTuple):
-    """A program: seconds of one step at a batch, and its gradient buckets.
+    """The costs of a program's step, and its gradient buckets.
 
     Attributes:
         per_step: Seconds of a step's passes that don't depend on the batch.
         per_sample: Seconds per sample.
-        cache: Share by which a large batch's sample takes longer than a small one's.
-        buckets: Share of the gradients' bytes, in the order in which they are filled.
-        megabytes: Size of all gradients.
+        cache: Fraction by which a sample of a large batch takes longer than one of a small batch.
+        buckets: Each bucket's share of the gradients' bytes, in the order of filling.
+        megabytes: Size of all gradients, in MB.
         optimizer: Seconds of an optimizer step.
     """
 
@@ -84,20 +85,20 @@ class Program(NamedTuple):
     optimizer: float
 
     def passes(self, batch: float) -> float:
-        """Return the seconds of the forward and backward pass of a step."""
+        """Return the seconds of a step's forward and backward passes at this batch."""
         fullness = 1 + self.cache * batch / (batch + BATCH / 4)
         return self.per_step + self.per_sample * batch * fullness
 
 
 class Network(NamedTuple):
-    """A network: seconds per message, and megabytes per second; a tree has log2 N stages."""
+    """A network: `latency` in seconds per message, `rate` in MB/s; a tree has log2 N stages."""
 
     latency: float
     rate: float
     is_tree: bool = False
 
     def seconds(self, nodes: int, megabytes: float) -> float:
-        """Return the seconds of one all-reduce."""
+        """Return the seconds of an all-reduce of this size."""
         if nodes == 1:
             return 0.0
         stages = 2 * math.log2(nodes) if self.is_tree else 2 * (nodes - 1)
@@ -121,7 +122,7 @@ NETWORKS: Mapping[str, Network] = {
 
 
 class Noise(NamedTuple):
-    """Relative spreads: of a run's CPU and network, of nodes, of a rank's step; and spikes."""
+    """Relative spread of each source of noise, and the mean height of spikes."""
 
     run: float
     network: float
@@ -138,14 +139,14 @@ NOISES: Mapping[str, Noise] = {
 
 @dataclass(frozen=True)
 class Method:
-    """Results of one method in a cell; shares are of its sweeps.
+    """Results of one method in a cell.
 
     Attributes:
-        covered: Of its intervals, the share that contains the next run; None: it has none.
-        median_error: Median of the absolute relative error of the mean; None: no predictions.
-        right: Share with the true decision.
-        wrong: Share with the opposite one; the rest is undecided.
-        width: Median ratio of an interval's ends.
+        covered: Share of the intervals that contain the next run; None if there is no interval.
+        median_error: Median absolute error relative to the mean; None if there is no prediction.
+        right: Share of the sweeps with the true decision.
+        wrong: Share of the sweeps with the opposite decision; the others are undecided.
+        width: Median ratio of an interval's upper end to its lower end; None without intervals.
     """
 
     covered: float | None
@@ -157,7 +158,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Cell:
-    """Results of one cell, by method."""
+    """Results of one cell; `methods` holds them by method."""
 
     program: str
     network: str
@@ -169,7 +170,7 @@ class Cell:
 
 
 class Prediction(NamedTuple):
-    """One method's prediction of T, with a 90% interval; None: it makes none."""
+    """A prediction of T with a 90% interval; None where the method predicts nothing."""
 
     seconds: float | None
     low: float | None
@@ -177,7 +178,7 @@ class Prediction(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """One method's prediction for one sweep."""
+    """A prediction and the decision that follows from it."""
 
     seconds: float | None
     low: float | None
@@ -215,7 +216,7 @@ def main(argv: Sequence[str]) -> int:
 def simulate(
     program: str, network: str, policy: Policy, noise: str, runs: int, sweeps: int, seed: int
 ) -> Cell:
-    """Return one cell."""
+    """Simulate sweeps of one cell, and judge every method."""
     what = (PROGRAMS[program], NETWORKS[network], NOISES[noise])
     places = [list(each).index(name) for each, name in (
         (PROGRAMS, program), (NETWORKS, network), (POLICIES, policy), (NOISES, noise),
@@ -252,15 +253,15 @@ def simulate(
 
 
 class Confirmed(NamedTuple):
-    """Shares of a cell's sweeps after 0, 1 or 2 counts were confirmed.
+    """Results of a cell's sweeps after 0, 1 or 2 counts were confirmed.
 
     Attributes:
         share: Node-seconds as a share of a full sweep's.
-        covered: Of the intervals of whole runs at the counts not measured, the share that contains
-            the next one; None: all were measured.
-        right: Share of sweeps that decide on the count that the true times do.
-        wrong: Share that decide on another; the rest is undecided.
-        same: Share that recommend what a full sweep of the same cell does.
+        covered: Share of the intervals at unmeasured counts that contain the next whole run; None
+            if all counts were measured.
+        right: Share of sweeps that decide on the same count as the true times.
+        wrong: Share of sweeps that decide on another count; the others are undecided.
+        same: Share of sweeps that recommend the same count as a full sweep of the cell.
     """
 
     share: float
@@ -275,9 +276,9 @@ class DesignCell:
     """Results of sweeps of the predict design in one cell, and of full sweeps.
 
     Attributes:
-        full_right: Share of full sweeps that decide on the count that the true times do.
-        full_wrong: Share that decide on another; the rest is undecided.
-        full_same: Share of pairs of full sweeps that recommend the same.
+        full_right: Share of full sweeps that decide on the same count as the true times.
+        full_wrong: Share of full sweeps that decide on another count; the others are undecided.
+        full_same: Share of pairs of full sweeps that recommend the same count.
         confirmed: The design's results by number of confirmed counts.
     """
 
@@ -328,7 +329,7 @@ def _design_text(found: Sequence[Confirmed]) -> str:
 
 
 def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: int) -> DesignCell:
-    """Return the cell of sweeps with a fixed global batch."""
+    """Simulate predict and full sweeps with a fixed global batch, and return their cell."""
     policy: Policy = "global"
     what = (PROGRAMS[program], NETWORKS[network], NOISES[noise])
     places = [list(each).index(name) for each, name in (
@@ -405,7 +406,7 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
 
 
 def judge_full(times: Mapping[int, Floats]) -> dict[int, Answer]:
-    """Return the answers of a full sweep in shuffled order, as nodesweep's reports give them."""
+    """Judge the counts of a full sweep in shuffled order as a report does, by node count."""
     runs = {nodes: dict(enumerate(each.tolist())) for nodes, each in times.items()}
     rest = residuals_of([runs[nodes] for nodes in sorted(runs)])
     found: dict[int, Answer] = {}
@@ -420,19 +421,19 @@ def judge_full(times: Mapping[int, Floats]) -> dict[int, Answer]:
 
 
 def _answer(limits: Sequence[tuple[tuple[float, float], float]]) -> Answer:
-    """Return the answer of intervals to their limits."""
+    """Return the verdict of (bounds, lower limit) pairs, all of which must be met."""
     if any(high < limit for (_, high), limit in limits):
         return "fail"
     return "pass" if all(low >= limit for (low, _), limit in limits) else "undecided"
 
 
 def _recommended(answers: Mapping[int, Answer]) -> int:
-    """Return the largest count that passes, 1 if none does, though a larger one be undecided."""
+    """Return the largest count that passes, or 1, even if a larger count is undecided."""
     return max((nodes for nodes, each in answers.items() if each == "pass"), default=1)
 
 
 def _choice(answers: Mapping[int, Answer]) -> int | None:
-    """Return the largest count that passes, 1 if none does; None if a larger one is undecided."""
+    """Return the largest count that passes, or 1; None if a larger count is undecided."""
     for nodes, answer in sorted(answers.items(), reverse=True):
         if answer != "fail":
             return nodes if answer == "pass" else None
@@ -449,17 +450,17 @@ def run_parts(
     steps: int = STEPS,
     drift_steps: int | None = None,
 ) -> dict[Part, Floats]:
-    """Simulate runs; return the parts by run of all the steps that the place makes.
+    """Simulate runs; return the seconds of each part of T, by run.
 
     Args:
         program: The program.
         network: The network.
         noise: The noise.
-        place: The node count.
+        place: The node count, its batch and its number of steps.
         runs: Number of runs.
-        random: Generator of the noise.
-        steps: Steps to simulate, which stand for all of a run.
-        drift_steps: Steps that are faster or slower together; None: all of a run.
+        random: Generator of random numbers for the noise.
+        steps: Steps to simulate, which represent all steps of a run.
+        drift_steps: Number of consecutive steps that share a random speed; None for no such speeds.
     """
     ranks = place.nodes
     speed = random.lognormal(0, noise.run, (runs, 1, 1)) * random.lognormal(
@@ -507,7 +508,7 @@ def ask(
     passes: Mapping[float, Sequence[float]],
     policy: Policy,
 ) -> dict[str, Guess]:
-    """Return each method's prediction."""
+    """Return the prediction of each method for a sweep, by name."""
     (ours,) = look_ahead(measured, [(place, 1.0)], passes)
     found = {"predict": guess_of(ours)}
     times = {each.place.nodes: total_of(each.runs) for each in measured}
@@ -526,7 +527,7 @@ def ask(
 
 
 def guess_of(outlook: Outlook) -> Guess:
-    """Return a prediction and its answer to the limits."""
+    """Return an outlook's prediction, judged by the limits."""
     interval, efficiency, ratio = (
         outlook.interval, outlook.efficiency_interval, outlook.doubling_interval,
     )  # fmt: skip
@@ -538,7 +539,7 @@ def guess_of(outlook: Outlook) -> Guess:
 def by_extrapolation(
     times: Mapping[int, Floats], steps_ratio: Mapping[int, float], at: int = AT
 ) -> Prediction:
-    """Predict as a report does, from the times of three counts or more for the same work."""
+    """Extrapolate as a report does, from the times of three or more counts for the same work."""
     means = {nodes: float(np.exp(np.log(each).mean())) for nodes, each in times.items()}
     fits = fit_laws(list(means.items()), steps_ratio)
     noise = run_noise([each.tolist() for each in times.values()])
@@ -553,7 +554,7 @@ def by_extrapolation(
 
 
 def by_law(law: str, times: Mapping[int, Floats], at: int = AT) -> Prediction:
-    """Predict by one law, as is common: its best fit, with a bootstrap interval."""
+    """Predict by the best fit of one law, with a bootstrap interval."""
     spec = next(each for each in LAWS if each.law == law)
     nodes, one = np.array(list(times), dtype=np.float64), np.ones(len(times))
     means = np.array([each.mean() for each in times.values()])
@@ -579,7 +580,7 @@ def by_law(law: str, times: Mapping[int, Floats], at: int = AT) -> Prediction:
 def _by_point(
     seconds: float, means: Mapping[int, float], policy: Policy, nodes: int = AT
 ) -> Answer:
-    """Return the decision on a count if a run takes this time there."""
+    """Judge a node count by the limits, assuming that a run takes this time on it."""
     efficiency, ratio = means[1] / (nodes * seconds), means[nodes // 2] / seconds
     return "pass" if efficiency >= MIN_EFFICIENCY and ratio >= MIN_RATIO else "fail"
 
@@ -591,7 +592,7 @@ def _place(policy: Policy, nodes: int) -> Place:
 
 
 def total_of(parts: Mapping[Part, Floats]) -> Floats:
-    """Return T of each run."""
+    """Return T of each run, the sum of its parts."""
     return np.asarray(sum(parts[part] for part in PARTS if part != "backward"))
 
 
@@ -617,7 +618,7 @@ def _judge(
 
 
 def summary_of(methods: Sequence[Method]) -> str:
-    """Summarize several cells."""
+    """Format a summary of one method's results in several cells."""
     covered = [each.covered for each in methods if each.covered is not None]
     errors = [each.median_error for each in methods if each.median_error is not None]
     widths = [each.width for each in methods if each.width is not None]

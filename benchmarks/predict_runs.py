@@ -1,28 +1,30 @@
-"""Predict T on emulated nodes from runs on fewer, then run it there.
+"""Predict T on emulated nodes from runs on fewer nodes, and compare it with runs.
 
     sudo .venv/bin/python -m benchmarks.predict_runs [--cases 72] [--part 1/6] [--minutes 40]
         [--seed 1] [--output FILE.json]
 
-Each case trains a small network by DDP over gloo, three times on each of 1, 2, 4 and 8 nodes with
-networks of their own (50 Mbit/s to 1 Gbit/s). Gradients, their buckets, loaders and hooks are real;
-compute, loading, the optimizer, evaluation and checkpoints are slept, with the noise of
-benchmarks/predict.py, so that other work on this machine slows no node. From the runs on 1 and 2,
-and on 1, 2 and 4 nodes, nodesweep predicts T on more (nodesweep/scaling/predict/), and so do its
-extrapolation, Amdahl's law and the USL where they have enough counts. All runs have equally many
-steps, on a fixed batch per process or, where compute is predicted without and with `--batches`, a
-fixed global one. nodesweep_measure.py and the analysis are the product's, without a flow and S3.
+Each case trains a small network by DDP over gloo, three times on each of 1, 2, 4 and 8 nodes, each
+node in a network namespace (50 Mbit/s to 1 Gbit/s). Gradients, their buckets, loaders and hooks are
+real. Sleeps with the noise of benchmarks/predict.py replace compute, loading, the optimizer,
+evaluation and checkpoints, so that other work on this machine slows no node. From the runs on 1 and
+2 nodes, and from those on 1, 2 and 4 nodes, nodesweep predicts T on more nodes
+(nodesweep/scaling/predict/); so do its extrapolation, Amdahl's law and the USL where they have
+enough counts. All runs have equally many steps. A case has a fixed batch per process or a fixed
+global batch; with the latter, compute is predicted both without and with `--batches`.
+nodesweep_measure.py and the analysis are nodesweep's; there is no flow and no S3.
 
 The stored runs of 2026-11-28 (30 of 72 cases) shared 2 cores with other work and up to five further
 jobs (load 18 to 46), which probably slowed 8 nodes most: in two of the five cases with runs outside
-their interval, even the time that no step takes had grown six- and twofold. Predictions of 8 nodes
-from 1, 2 and 4 at a fixed global batch cover 82.2% only. Where the exchange of gradients takes far
-longer than the backward pass, the predicted time is too high. The target of 200 cells was not met.
+their interval, even the time outside steps had grown sixfold and twofold. The intervals for 8 nodes
+predicted from 1, 2 and 4 at a fixed global batch cover only 82.2% of the runs. Where the exchange
+of gradients takes far longer than the backward pass, the predicted time is too high. The target of
+200 cells was not met.
 
-The output is written after every few cases; a later call with the same seed continues it and uses
-the stored runs to predict again. One job runs at a time in a network namespace; parts run in
-parallel in several (`ip netns add NAME`, `nsenter --net=/run/netns/NAME`, `ip link set lo up`), all
-with the same output. Exit code 1 if fewer than 88% of the predicted intervals contain the run, or
-the median error at 8 nodes exceeds 7%.
+The output is written after every few cases; a later call with the same seed continues it and
+repeats the predictions from the stored runs. One job at a time runs in a network namespace of the
+machine; to run parts in parallel, give each its own (`ip netns add NAME`, `nsenter
+--net=/run/netns/NAME`, `ip link set lo up`) and all the same output. Exit code 1 if the predicted
+intervals contain fewer than 88% of the runs, or if the median error at 8 nodes exceeds 7%.
 """
 
 from __future__ import annotations
@@ -74,14 +76,14 @@ CASES_PER_JOB = 3
 
 
 class Training(NamedTuple):
-    """A program: what its steps cost in seconds, and what is around them.
+    """A training: the cost of its steps, and of its loading, evaluations and checkpoints.
 
     Attributes:
         program: Passes, gradients and optimizer.
-        framework: Whose training loop it uses.
+        framework: Framework whose training loop it uses.
         load: Seconds to load a sample.
-        is_shared: True if the nodes load from one source, each as slowly as there are nodes.
-        evaluation: Seconds of each evaluation on one node, which more nodes divide.
+        is_shared: True if all nodes load from one source, so that N nodes load N times slower.
+        evaluation: Seconds of each evaluation on one node, which N nodes divide by N.
         checkpoint: Seconds of each checkpoint of rank 0.
     """
 
@@ -118,7 +120,7 @@ PROGRAM = """
 import random
 ddp = {"bucket_cap_mb": 1e-4}  # a bucket for each parameter
 class Compute(torch.autograd.Function):
-    "The share of a bucket in the step's compute: a third in the forward pass."
+    "A bucket's share of the step's compute: a third in the forward pass, the rest backward."
     @staticmethod
     def forward(context, values):
         time.sleep(net.seconds / 3)
@@ -144,7 +146,7 @@ class Net(nn.Module):
         noise = draw.lognormvariate(0, case["noise"]["step"])
         if draw.random() < 0.01: noise += draw.expovariate(1 / max(1e-9, case["noise"]["spike"]))
         self.seconds = case["seconds"] * speed * noise / len(self.buckets)
-        for each in reversed(self.buckets):  # the last one's gradient comes first
+        for each in reversed(self.buckets):  # the gradient of the last bucket is ready first
             values = Compute.apply(values + each.mean())
         return {"loss": values, "logits": scores}
 class Slow(torch.optim.SGD):
@@ -184,7 +186,7 @@ def prepare():
 
 
 class Case(NamedTuple):
-    """A program on a network with a batch policy and a level of noise."""
+    """A training on a network with a batch policy and a level of noise."""
 
     number: int
     training: str
@@ -194,7 +196,7 @@ class Case(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run to make: samples per process are those of a node count, or alone on one node."""
+    """A run to make; `batch` is in samples per process."""
 
     nodes: int
     batch: int
@@ -203,15 +205,15 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """A predicted count: T from some counts, by method, and the seconds of the runs there.
+    """T predicted for a node count by each method, and the seconds of its runs.
 
     Attributes:
-        policy: "global, batches" if one node was also run at smaller batches.
-        known: The measured counts.
-        answer: The predicted answer to limits on efficiency and doubling ratio.
-        true_answer: The answer of the mean times.
+        policy: Batch policy; "global, batches" if one node also ran at smaller batches.
+        known: Node counts from which T is predicted.
+        answer: Predicted verdict on the limits of efficiency and doubling ratio.
+        true_answer: Verdict that follows from the mean times.
         most_noise: The largest relative standard deviation of the runs of one count.
-        terms: The least, likely and most seconds of each predicted term.
+        terms: Lowest, most likely and highest seconds of each predicted term.
     """
 
     training: str
@@ -232,11 +234,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ran:
-    """A case that was run: its cells, or why there are none.
+    """A case after its runs: its cells, or the reason why it has none.
 
     Attributes:
-        parts: The parts of each run's T, by nodes and samples per process.
-        attained: By nodes, the least share of its CPU quota that one of the job's nodes got.
+        parts: Seconds of each part of T by run, by nodes and samples per process.
+        attained: Lowest share of its CPU quota that a node of the job got, by number of nodes.
     """
 
     number: int
@@ -251,7 +253,7 @@ class Ran:
 
 
 def make_cases(number: int, seed: int) -> list[Case]:
-    """Return the first cases in a random order; the noises alternate."""
+    """Return the first `number` cases of a random order; the levels of noise alternate."""
     every = list(product(TRAININGS, TYPES, POLICIES))
     random.Random(seed).shuffle(every)
     noises = list(NOISES)
@@ -275,7 +277,7 @@ def _batch(case: Case, nodes: int) -> int:
 def run_cases(
     cases: Sequence[Case], folder: Path, pythons: Mapping[str, str], seed: int
 ) -> list[Ran]:
-    """Run cases of one framework and network, a job per node count, and predict."""
+    """Run cases of one framework and network in a job per node count, and predict T."""
     framework = TRAININGS[cases[0].training].framework
     said: dict[tuple[int, Run], list[dict[str, Any]]] = {}
     attained: dict[str, float | None] = {}
@@ -317,7 +319,7 @@ def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
     facts = (*case,)
     errors = [each["error"] for run in said.values() for each in run if "error" in each]
     if errors or any(len(each) < run.nodes for run, each in said.items()):
-        return Ran(*facts, not_counted=f"{errors[0] if errors else 'a node wrote nothing'}"[:300])
+        return Ran(*facts, not_counted=f"{errors[0] if errors else 'a node wrote no result'}"[:300])
     measured = []
     for nodes, batch in dict.fromkeys(run[:2] for run in said):
         own = {run: each for run, each in said.items() if run[:2] == (nodes, batch)}
@@ -326,7 +328,7 @@ def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
         except (SystemExit, ValueError) as error:
             if batch == _batch(case, nodes):
                 return Ran(*facts, not_counted=str(error)[:300])
-            # as if this batch had not been given to --batches
+            # without this batch, as if it were not in --batches
     return Ran(
         *facts,
         parts={
@@ -340,7 +342,7 @@ def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
 
 
 def predict_again(ran: Ran) -> Ran:
-    """Return a case with the predictions that its stored runs give now."""
+    """Repeat the predictions of a case from its stored runs."""
     case = Case(ran.number, ran.training, ran.instance_type, ran.policy, ran.noise)
     measured = []
     for name, runs in ran.parts.items():
@@ -354,21 +356,25 @@ def predict_again(ran: Ran) -> Ran:
 
 
 def measure(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Measurement:
-    """Return the measurement of the runs at one node count and batch, as a report's."""
+    """Return the measurement of runs at one node count and batch, as a report derives it.
+
+    Raises:
+        ValueError: The parts of T were not measured.
+    """
     outcomes = [outcome_of(each, run.repeat, run.batch * run.nodes) for run, each in said.items()]
     rows, runs = summarise_runs(outcomes)
     budget = find_step_budget(rows, runs)
     if budget is None:
         reasons = {each.reason for each in find_missing_parts(runs, "observed")}
         raise ValueError("; ".join(sorted(reasons)))
-    # as many steps at each count and batch
+    # the number of steps is the same at each count and batch
     work = next(iter(said)).batch * next(iter(said)).nodes / BATCH
     row = rows[0].model_copy(update={"samples_ratio": work})
     return measurement_of(budget.counts[0], row)
 
 
 def predict_case(case: Case, measured: Sequence[Measurement]) -> list[Cell]:
-    """Return the predictions, and what was measured there."""
+    """Return the cells of a case, for each set of known node counts."""
     full, passes = {}, {}
     for each in measured:
         nodes, batch = each.place.nodes, each.place.batch
@@ -392,7 +398,7 @@ def _predict(
     full: Mapping[int, Measurement],
     passes: Mapping[float, Sequence[float]],
 ) -> list[Cell]:
-    """Return the cells of one set of measured counts."""
+    """Return the cells of one set of known node counts."""
     asked = [nodes for nodes in full if nodes not in known]
     places = [place_of(list(known.values()), nodes) for nodes in asked]
     times = {nodes: total_of(each.runs) for nodes, each in full.items()}
@@ -428,7 +434,7 @@ def _predict(
 def _by_laws(
     known: Mapping[int, Measurement], nodes: int, work: float
 ) -> dict[str, list[float | None]]:
-    """Return the predictions by other methods, which are of the time for the same work."""
+    """Return the predictions by the other methods, which predict the time of equal work."""
     times = {each: total_of(own.runs) / own.work for each, own in known.items()}
     found = {"amdahl": by_law("amdahl", times, nodes)}
     if len(times) > 2:
@@ -446,7 +452,7 @@ def _rounded(values: Sequence[float | None]) -> list[float | None]:
 
 
 def summary_of(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
-    """Return each method's results; shares are of cells, those of next runs of their runs."""
+    """Return the results of each method, with coverage of the runs and of their means."""
     return {
         name: _summarise(
             [(cell, cell.predictions[name]) for cell in cells if name in cell.predictions]
@@ -476,7 +482,7 @@ def _summarise(found: Sequence[tuple[Cell, Sequence[float | None]]]) -> dict[str
 
 
 def summaries(ran: Sequence[Ran]) -> dict[str, Any]:
-    """Return the results of all cells, and by policy and measured counts."""
+    """Return the results of all cells, and of each policy and set of known counts."""
     cells = [Cell(**cell) for each in ran for cell in each.cells]
     groups = {"all": cells, "at 8": [cell for cell in cells if cell.nodes == COUNTS[-1]]}
     for policy, known, nodes in product((*POLICIES, "global, batches"), KNOWN, COUNTS[2:]):
@@ -497,7 +503,7 @@ def summaries(ran: Sequence[Ran]) -> dict[str, Any]:
 
 
 def is_good(found: Mapping[str, Any]) -> bool:
-    """Return True if coverage and median error at 8 nodes keep their limits."""
+    """Return True if coverage and the median error at 8 nodes are within their limits."""
     if not found["cells"]:
         return False
     return bool(
@@ -507,7 +513,7 @@ def is_good(found: Mapping[str, Any]) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the cases that the output lacks, and print and store the result."""
+    """Run the cases that the output lacks; print and store the result."""
     options = _parse(argv)
     started, at_first = time.perf_counter(), machine()
     ran = [predict_again(each) for each in read_ran(options.output, options.seed)]
@@ -550,7 +556,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def store(output: Path | None, started: float, ran: Sequence[Ran], **settings: Any) -> list[Ran]:
-    """Add cases to the output, which other parts may write, too; return all."""
+    """Add cases to the output, to which other parts may write, too; return all its cases."""
     if output is None:
         return list(ran)
     with output.with_suffix(".lock").open("w") as lock:
@@ -577,16 +583,18 @@ def jobs_of(cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def read_ran(output: Path | None, seed: int) -> list[Ran]:
-    """Return the cases of an earlier call.
+    """Return the cases that earlier calls stored; an empty list if there is no output.
 
     Raises:
-        SystemExit: The file has the cases of another seed.
+        SystemExit: The file holds cases of another seed.
     """
     if output is None or not output.exists():
         return []
     stored = json.loads(output.read_text())
     if stored["seed"] != seed:
-        raise SystemExit(f"{output} has cases of seed {stored['seed']}; use it, or another file")
+        raise SystemExit(
+            f"{output} has cases of --seed {stored['seed']}; use that seed, or another file"
+        )
     return [Ran(**cell) for cell in stored["cells"]]
 
 
@@ -605,7 +613,7 @@ def _line(ran: Ran) -> str:
 
 
 def _part(text: str) -> tuple[int, int]:
-    """Return the numbers of a text such as 1/2."""
+    """Parse a part such as 1/2."""
     place, parts = map(int, text.split("/"))
     if not 1 <= place <= parts:
         raise ValueError(text)
@@ -615,7 +623,9 @@ def _part(text: str) -> tuple[int, int]:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cases", type=int, default=72, help="number of cases")
-    parser.add_argument("--part", type=_part, default=(1, 1), help="1/2: every second job")
+    parser.add_argument(
+        "--part", type=_part, default=(1, 1), help="jobs to run; 1/2 is every second job"
+    )
     parser.add_argument("--minutes", type=float, default=1e6, help="start no case after this time")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="write the result as JSON, or continue it")

@@ -1,21 +1,21 @@
-"""Measure probe sweeps of jobs whose first steps are unlike the rest, on simulated steps.
+"""Measure probe sweeps of jobs whose first steps differ from the others, on simulated steps.
 
     nice -n 19 .venv/bin/python -m benchmarks.probe_blind_spots [--sweeps 100] [--repeats 1 3]
         [--curves reference …] [--effects evaluation …] [--output FILE.json]
 
-Each run has 30 epochs; its steps vary by 2% (log-normal) and runs of one node count by 1%. A probe
-is the program's own (infra/image/nodesweep_clock.py), the recommendation, the validation runs and
-what follows from them are the sweep's (nodesweep/scaling/design/probe.py). An epoch has 100 steps
-or, in the effects called "long", 5,000, which no probe runs. In units of a step on one node, at
-every node count alike: a cold cache adds 1.32 to each step of the first epoch, an evaluation adds
-2.9% of an epoch to each, a restarted loader 3.5 over three steps; throttling slows steps by 12.5%
-with a time constant of 60.
+Each run has 30 epochs; its steps vary by 2% (log-normal) and runs of one node count by 1%. Probes
+are those of the training program (infra/image/nodesweep_clock.py); the recommendation, the
+validation runs and their consequences are those of a sweep (nodesweep/scaling/design/probe.py). An
+epoch has 100 steps or, in the effects called "long", 5,000 steps, which is more than a probe runs.
+The effects are the same at every node count, in units of a step on one node: a cold cache adds 1.32
+to each step of the first epoch, an evaluation adds 2.9% of an epoch to each epoch, and a restarted
+loader adds 3.5 over three steps; throttling slows steps by 12.5% with a time constant of 60.
 
-Right: the recommended count is the largest that truly passes the limits, by the whole runs' true
-times; for counts within 2% of a limit either result is right. Wrong: another count is recommended,
-and larger counts that pass are not named as open. Undecided: neither. Before: probes that ignore
-epochs and trends, and a validation run at the recommended count alone that changes nothing. Exit
-code 1 if over 5% of a cell's sweeps are wrong.
+A sweep is right if the recommended count is the largest that passes the limits by the true times of
+whole runs; for a count within 2% of a limit either verdict is right. It is wrong if the recommended
+count fails, or if a larger count that passes is ruled out. Otherwise it is undecided. `_before`
+applies the earlier rules: probes that ignored epochs and trends, and a single validation run, which
+never changed the recommendation. Exit code 1 if more than 5% of a cell's sweeps are wrong.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MOST_WRONG = 0.05
 
 @dataclass(frozen=True)
 class Cell:
-    """Shares of the sweeps, `_before` under the earlier rules. `steps`: mean steps of a probe."""
+    """Shares of the sweeps, and `steps`, the mean per probe; `_before` under the earlier rules."""
 
     curve: str
     effect: str
@@ -82,15 +82,15 @@ class Cell:
 
     @property
     def is_right(self) -> bool:
-        """True if few enough sweeps are wrong."""
+        """True if at most 5% of the sweeps are wrong."""
         return self.wrong <= MOST_WRONG
 
 
 class Before(Probe):
-    """The earlier rule: no epochs, and no test for a trend."""
+    """A probe by the earlier rule, which ignores epochs and does not test for a trend."""
 
     def expect_epochs(self, epoch_steps: int, planned_steps: int) -> None:
-        """Ignore the epochs."""
+        """Ignore the epochs, as the earlier rule did."""
 
     def _knows(self, seconds: Sequence[float]) -> bool:
         middle, half = mean_step(seconds)
@@ -98,12 +98,12 @@ class Before(Probe):
 
 
 def epoch_steps(effect: str) -> int:
-    """Return the steps of an epoch under an effect."""
+    """Return the number of steps in an epoch under an effect."""
     return LONG_EPOCH_STEPS if effect.endswith("long") else EPOCH_STEPS
 
 
 def step_times(effect: str, step: float, steps: int) -> np.ndarray:
-    """Return the times of the first steps of a run without noise; `step` is that of a warm one."""
+    """Return the noiseless times of a run's first steps; `step` is the time of a warm step."""
     of_epoch = epoch_steps(effect)
     number = np.arange(steps)
     times = np.full(steps, step)
@@ -145,7 +145,7 @@ def config_of(repeats: int) -> BenchmarkConfig:
 
 
 def run_probe(probe: Probe, seconds: Sequence[float], of_epoch: int) -> dict[str, Any]:
-    """Return the metrics.json of a probe over these step times."""
+    """Run a probe over these step times, and return its metrics.json."""
     planned = EPOCHS * of_epoch
     probe.expect_epochs(of_epoch, planned)
     made = next(
@@ -161,7 +161,7 @@ def run_probe(probe: Probe, seconds: Sequence[float], of_epoch: int) -> dict[str
 
 
 def outcome_of(nodes: int, repeat: int, metrics: Mapping[str, Any] | float) -> JobOutcome:
-    """Return the outcome of a probe with this metrics.json, or of a run with this train time."""
+    """Return the outcome of a probe with this metrics.json, or of a whole run of this time."""
     projection = None if isinstance(metrics, float) else project(metrics, {})
     if isinstance(metrics, float):
         seconds, clock = metrics, "program"
@@ -186,7 +186,7 @@ def outcome_of(nodes: int, repeat: int, metrics: Mapping[str, Any] | float) -> J
 def answer_of(
     config: BenchmarkConfig, probes: Sequence[JobOutcome], whole: Mapping[int, float]
 ) -> Recommendation:
-    """Return what the sweep recommends after its validation runs, whose times `whole` has."""
+    """Return the recommendation after validation runs that take the times in `whole`."""
     design, progress = design_of(config), progress_of(config, probes)
     assert progress is not None
     checks = [outcome_of(nodes, repeat, whole[nodes]) for nodes, repeat in progress.next_points]
@@ -200,7 +200,7 @@ def answer_of(
 
 
 def simulate(name: str, effect: str, repeats: int, sweeps: int, seed: int = 1) -> Cell:
-    """Simulate sweeps over a curve under an effect; deterministic for its arguments."""
+    """Simulate sweeps over a curve under an effect; the same arguments give the same result."""
     curve, true, config = CURVES[name], truth(CURVES[name], effect), config_of(repeats)
     generator = np.random.default_rng([seed, sorted(CURVES).index(name), EFFECTS.index(effect)])
     bare = {n: step_times(effect, t / curve[1], MAX_STEPS) for n, t in curve.items()}

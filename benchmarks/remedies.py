@@ -1,13 +1,13 @@
-"""Compare the predicted effect of changes with the effect that a run with the change has.
+"""Compare the predicted effects of changes with those measured in runs with the change.
 
     .venv/bin/python -m benchmarks.remedies --torch-python PYTHON [--cases batch compression …]
         [--counts 1 2 4] [--repeats 3] [--steps 40] [--output FILE.json]
 
-Needs root, for nodes with networks of their own. PYTHON has torch. A job per node count
-trains a small model with DDP over gloo on emulated nodes, without and with each change, in random
-order and observed by nodesweep_measure as any script. From the runs without it, nodesweep predicts
-E(N) and T(N) with it (nodesweep/scaling/analysis/remedies.py); the runs with it are the truth,
-baseline included. Global batch and samples are the same at every count.
+The benchmark needs root to put nodes in network namespaces, and a PYTHON that has torch. A job per
+node count trains a small model with DDP over gloo on emulated nodes, without and with each change,
+in random order; nodesweep_measure observes it like any script. From the runs without the change,
+nodesweep predicts E(N) and T(N) with it (nodesweep/scaling/analysis/remedies.py). The runs with the
+change, at the baseline too, are the truth. Global batch and samples are the same at every count.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def train(larger=1, accumulate=1, workers=0, load=0.0, spin=0.0, slow=0.0, compr
         torch.nn.Linear(400, 10),
     )
     model = DistributedDataParallel(model)
-    # DDP takes bf16_compress_hook with NCCL only
+    # DDP accepts bf16_compress_hook with NCCL only
     if compress: model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     size = batch // world * larger
@@ -97,7 +97,7 @@ done(**said)
 
 @dataclass(frozen=True)
 class Case:
-    """A change to check: its name in REMEDIES, and the program's options with and without it."""
+    """A change to check: its name in REMEDIES, and the program's options after and before it."""
 
     remedy: str
     instance_type: str
@@ -122,7 +122,7 @@ CASES: dict[str, Case] = {
 
 @dataclass(frozen=True)
 class Ran:
-    """One training: rank 0's metrics with the parts of all ranks, and the mean CPU share used."""
+    """One training; `cpu_used` is the mean share of its CPU quota that a node used."""
 
     nodes: int
     repeat: int
@@ -132,13 +132,13 @@ class Ran:
 
     @property
     def seconds(self) -> float:
-        """The train time."""
+        """The train time in seconds."""
         return float(self.metrics["train_seconds"])
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A change at a node count, predicted from the runs without it, and measured."""
+    """The predicted and measured effect of a change at one node count."""
 
     case: str
     remedy: str
@@ -150,17 +150,17 @@ class Checked:
     seconds_after: float
     efficiency_before: float
     efficiency_predicted: float | None
-    """None: the prediction was within the noise, so nothing is shown."""
+    """None if nothing is predicted, because the effect is within the noise."""
     interval: tuple[float, float] | None
     efficiency_after: float
     error: float | None
     """Predicted minus measured efficiency."""
     is_inside: bool | None
-    """True if the interval contains the measured efficiency."""
+    """True if the interval contains the measured efficiency; None if there is no interval."""
 
 
 def check(name: str, case: Case, runs: Sequence[Ran]) -> Iterator[Checked]:
-    """Yield what was predicted and measured at every node count."""
+    """Yield the predicted and the measured effect at every node count."""
     times = {
         phase: {
             nodes: geometric_mean(
@@ -248,7 +248,7 @@ def _store(
     at_first: Mapping[str, Any],
     cells: Sequence[Checked],
 ) -> None:
-    """Print and write the summary of the results so far."""
+    """Print a summary of the results so far, and store it with them."""
     larger = [cell for cell in cells if cell.nodes > min(options.counts)]
     errors = [abs(cell.error) for cell in larger if cell.error is not None]
     times = [
@@ -281,11 +281,11 @@ def _store(
 def _run_type(
     instance_type: str, cases: Mapping[str, Case], options: argparse.Namespace, folder: Path
 ) -> dict[str, list[Ran]]:
-    """Return the runs of each case; cases with the same program share its runs."""
+    """Run the cases of one instance type; cases with the same options share runs."""
     bench = Bench(folder, options.torch_python, PROGRAM, instance_type)
     network = bench.engine._network
     if not isinstance(network, OwnNetworks):
-        raise SystemExit(f"no networks of their own here: {network.describe(instance_type)}")
+        raise SystemExit(f"cannot give nodes network namespaces: {network.describe(instance_type)}")
     programs = {
         json.dumps(given): given for case in cases.values() for given in (case.before, case.after)
     }
@@ -318,7 +318,7 @@ def _run_type(
 
 
 def _ran(nodes: int, repeat: int, phase: str, said: Sequence[Mapping[str, Any]]) -> Ran:
-    """Return one training from the output of each node."""
+    """Combine the outputs of the nodes of one training."""
     budget = [
         {**part, "node": f"algo-{number}"}
         for number, each in enumerate(said, start=1)

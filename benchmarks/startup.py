@@ -3,17 +3,17 @@
     .venv/bin/python -m benchmarks.startup [--runs 5] [--output FILE.json]
 
 Every command is a separate process, timed from its start. Its limit is a multiple of the time of
-`python -c pass`, which runs before each, so that slow or busy machines have the same limits. A run
-is that of configs/local.yaml in its own folder, with a platform and a Prefect server that the
-command starts.
+`python -c pass`, which runs before every command but first runs, so that the same limits hold on
+slow or busy machines. A run is that of configs/local.yaml in its own folder, with a platform and a
+Prefect server that the command starts.
 
 - first run to preflight: from the start of `nodesweep run` until its event that the preflight
-  begins, in a new folder without platform and Prefect database; then ended by Ctrl-C.
-- run to preflight: the same in a folder that has both.
+  begins, in a new folder without a platform and a Prefect database; Ctrl-C then ends the command.
+- run to preflight: the same in a folder that has a platform and a Prefect database.
 - cached re-run: `nodesweep run --resume SWEEP_ID --as-started` of a finished sweep, to the end of
-  the process. It shows the local report and starts neither platform nor Prefect.
+  the process. The command shows the local report and starts neither platform nor Prefect.
 
-The resumed sweep is made on the simulated engine, so the benchmark takes two minutes and needs no
+The resumed sweep runs on the simulated engine, so the benchmark takes two minutes and needs no
 training image. Exit code 1 if a multiple is above its limit.
 """
 
@@ -45,16 +45,16 @@ LIMITS = {
     "run to preflight": 250.0,
     "cached re-run": 60.0,
 }
-"""Multiples of `python -c pass`. The first run creates Prefect's database by running migrations."""
+"""Multiples of `python -c pass`; that of a first run is high because of Prefect's migrations."""
 _Result = TypeVar("_Result")
 _COMMAND_SECONDS = 300.0
 _INTERRUPTED = 1
-"""Exit code of a command ended by Ctrl-C."""
+"""Exit code of a command that Ctrl-C ends."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Seconds of a command, and its median's multiple of `python -c pass` with its limit."""
+    """Seconds of a command; `ratio` is its median as a multiple of `python -c pass`."""
 
     what: str
     limit_ratio: float
@@ -69,12 +69,12 @@ class Cell:
 
 
 class Folder:
-    """A user's folder with its own platform, reports and Prefect home."""
+    """A user's folder with a separate platform, reports and Prefect home."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._state = root, root / "state"
         root.mkdir(exist_ok=True)
-        # Without cached bytecode, each command would compile the checkout, unlike for users.
+        # Without cached bytecode each command would compile the checkout, which users do only once.
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -89,7 +89,7 @@ class Folder:
             "platform.endpoint_url": f"http://127.0.0.1:{free_port()}",
             "platform.state_directory": str(self._state),
             "report.directory": str(root / "reports"),
-            "training.max_runtime_seconds": "3600",  # more than the preset's 600
+            "training.max_runtime_seconds": "3600",  # instead of the preset's 600
         }
         settings = [
             word for name, value in changes.items() for word in ("--set", f"{name}={value}")
@@ -112,7 +112,7 @@ class Folder:
         return ended - began
 
     def run_to_preflight(self) -> float:
-        """Start a run, end it at its preflight, and return the seconds until then."""
+        """Start a run, end it at its preflight, and return the seconds until the preflight."""
         preflight = self._run(is_ended_early=True)[0]
         assert preflight is not None
         return preflight
@@ -126,16 +126,16 @@ class Folder:
             self._run()
         finally:
             self._platform("stop", *place)
-            (self._state / ENGINE_FILE).unlink()  # lets the next start use another engine
+            (self._state / ENGINE_FILE).unlink()  # so that the next start may use another engine
 
     def resume(self) -> float:
-        """Resume the sweep, which finds everything done, and return the seconds."""
+        """Resume the finished sweep, and return the seconds until the process ends."""
         reports = (self._root / "reports").glob("local-*/report.json")
         [sweep] = [path.parent.name for path in reports]
         return self._run("--resume", sweep, "--as-started")[1]
 
     def _run(self, *arguments: str, is_ended_early: bool = False) -> tuple[float | None, float]:
-        """Run a command; return the seconds until its preflight (None without one) and its end."""
+        """Run a sweep; return the seconds until its preflight (None if it has none) and its end."""
         began, preflight = time.perf_counter(), None
         lines = []
         with subprocess.Popen(
@@ -175,7 +175,7 @@ class Folder:
 
 
 def measure(runs: int) -> tuple[float, list[Cell]]:
-    """Return the seconds of `python -c pass`, and the results of each command, run `runs` times."""
+    """Run each command `runs` times; return the seconds of `python -c pass`, and the results."""
     empty: list[float] = []
     with tempfile.TemporaryDirectory(prefix="nodesweep-startup-") as root:
         folder = Folder(Path(root) / "used")
@@ -202,7 +202,7 @@ def measure(runs: int) -> tuple[float, list[Cell]]:
 
 
 def table(empty_seconds: float, cells: Sequence[Cell]) -> str:
-    """Return the medians as multiples of `python -c pass` next to their limits, and in seconds."""
+    """Format each median in seconds and as a multiple of `python -c pass`, with its limit."""
     lines = [f"python -c pass: {empty_seconds:.3f} s"]
     lines += [f"{'':<24} {'ratio':>7} {'limit':>7} {'median':>8}   each run (s)"]
     lines += [
@@ -215,9 +215,9 @@ def table(empty_seconds: float, cells: Sequence[Cell]) -> str:
 
 
 def _times(runs: int, call: Callable[[], _Result], empty: list[float]) -> list[_Result]:
-    """Return the results of repeated calls, after a discarded one that warms the caches.
+    """Return the results of repeated calls, after a discarded call that warms the caches.
 
-    `empty` collects times of an empty program, one before each call.
+    Append the time of an empty program, run before each call, to `empty`.
     """
     call()
     found = []

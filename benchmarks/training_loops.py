@@ -1,9 +1,9 @@
-"""Train small networks by real training loops on emulated nodes with networks of their own.
+"""Train small networks by real training loops on emulated nodes in network namespaces.
 
 A job runs several cases, each in a process forked from one that has imported torch and the
-framework. Compute is slept, so that other work on this machine slows no node; gradients, loaders,
-hooks and nodesweep_measure.py are real. benchmarks/causes.py and predict_runs.py define the network
-that is trained and what it sleeps.
+framework. Sleeps replace compute, so that other work on this machine slows no node; gradients,
+loaders, hooks and nodesweep_measure.py are real. benchmarks/causes.py and predict_runs.py define
+the trained network and its sleeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PACKAGES = {
     "hf": "transformers",
     "deepspeed": "deepspeed",
 }
-"""Package that a framework's environment has; the tests of examples/ make such environments."""
+"""Package by which an environment of a framework is found; the tests of examples/ create these."""
 _START = """
 sys.path.insert(0, os.environ["IMAGE"])
 import nodesweep_measure
@@ -159,19 +159,19 @@ def run_loops(
     """Run a job of several cases.
 
     Returns:
-        What each of its nodes wrote, for each case, and the least share of its CPU quota that a
-        node got when it needed it; None if unknown.
+        The output of each node for each case, and the lowest share of its CPU quota that a node got
+        when it needed CPU time; the share is None if unknown.
 
     Args:
         folder: Folder for the job's files.
         python: A Python that has the framework.
-        program: Defines `collate()`, `after_step()`, and `prepare()`, which creates `net`, `data`
-            and `optimizer` for the case `case`.
+        program: Source that defines `collate()`, `after_step()`, and `prepare()`, which creates
+            `net`, `data` and `optimizer` for the global `case`.
         instance_type: Type of the nodes, which determines their network.
         nodes: Number of nodes.
         framework: A name in PACKAGES.
         cases: Values of `case`.
-        environment: Further environment variables; must have STEPS and EVERY.
+        environment: Further environment variables, among them STEPS and EVERY.
 
     Raises:
         SystemExit: Nodes have no networks of their own here, or a node gave no result.
@@ -180,7 +180,7 @@ def run_loops(
     bench = Bench(results / "bench", python, _START + program + _LOOPS, instance_type)
     try:
         if not isinstance(bench.engine._network, OwnNetworks):
-            raise SystemExit("nodes have no networks of their own here; run it as root")
+            raise SystemExit("cannot give nodes network namespaces; run the benchmark as root")
         _, attained = bench.run(
             nodes,
             nodes,
@@ -207,7 +207,7 @@ def run_loops(
 def outcome_of(
     said: Sequence[Mapping[str, Any]], repeat: int = 1, global_batch_size: int | None = None
 ) -> JobOutcome:
-    """Return the outcome of a job from its nodes' files, as the pipeline reads it."""
+    """Return the outcome of a job from the files of its nodes, as the pipeline derives it."""
     files = {name: content for each in said for name, content in each["files"].items()}
     metrics = files.get("metrics.json", {})
     seconds = metrics.get("train_seconds")
@@ -233,7 +233,7 @@ def outcome_of(
 
 
 def find_python(framework: str) -> str | None:
-    """Return a Python that has a framework, with as few others as possible; None without one."""
+    """Return a Python with a framework and few others; None if no environment has it."""
     found = []
     for venv in sorted(VENVS.glob("*/")):
         installed = {path.name for path in venv.glob("lib/python3*/site-packages/*")}

@@ -1,19 +1,21 @@
-"""Test the training program (infra/image) on every PyTorch release whose container it may run in.
+"""Test the training program (infra/image) with every PyTorch release of its possible containers.
 
     make matrix                            # all releases: about 5 GB of downloads each
     .venv/bin/python -m benchmarks.training_matrix --versions 2.3.0 2.13.0 [--keep]
         [--output FILE.json]
 
-It makes one environment after another with the contents of such a container (its Python, torch and
-NumPy) plus what the Dockerfile adds, in the same two steps: requirements-on-dlc.lock, and packages
-that torch and Lightning still lack. In it the program is imported, trains on one rank and on two
-over gloo under every strategy of that release, is killed and resumes from its checkpoint, and
-refuses other strategies in one sentence. A script that reports no time is measured from outside
-within 2% of its own stopwatch. An environment is deleted after its test, unless --keep.
+The benchmark creates one environment after another with the contents of such a container (its
+Python, torch and NumPy) and the packages that the Dockerfile adds, in the same two steps:
+requirements-on-dlc.lock, then packages that torch and Lightning still lack. In each environment the
+program is imported, trains on one rank and on two ranks over gloo under every strategy of that
+release, is killed and resumes from its checkpoint, and refuses other strategies with a one-sentence
+message. A script that reports no time must be measured from outside within 2% of its own stopwatch.
+An environment is deleted after its test, unless --keep.
 
-Results are stored after every release, together with those of earlier calls on the same day; a
-release that never ran is "not run". Exit code 1 if a check did not end as expected. There is no
-GPU: smddp, xla and smp are only seen to be refused, and nccl is not tested.
+Results are stored after every release and merged with those already in the output, by default a
+file of the day; a release without a result is "not run". Exit code 1 if a check did not end as
+expected. There is no GPU, so the only check of smddp, xla and smp is that they are refused, and
+nccl is not tested.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from training.torch_versions import FIRST_RELEASE, FSDP2_ON_CPUS  # noqa: E402  
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENTS = REPOSITORY / ".nodesweep" / "matrix"
-DEADLINE_SECONDS = 600.0  # for one training, which takes seconds on an idle machine
+DEADLINE_SECONDS = 600.0  # of one training, which takes seconds on an idle machine
 INSTALL_DEADLINE_SECONDS = 3600.0
 STEPS = 40
 SGD = ("--optimizer", "sgd")
@@ -87,8 +89,9 @@ dist.destroy_process_group()
 class Container:
     """Contents of an AWS container for a PyTorch release.
 
-    Python is from its tag (sagemaker-core's table of images, 2026-11); tags from 2.11 on do not
-    name it, and 3.12 is nodesweep's choice. NumPy is 1.26 up to PyTorch 2.5.
+    The Python version is from the container's tag (sagemaker-core's table of images, 2026-11). Tags
+    from 2.11 on do not name it; 3.12 is nodesweep's choice, except for 2.13. NumPy is 1.26 up to
+    PyTorch 2.5.
     """
 
     torch: str
@@ -109,7 +112,7 @@ CONTAINERS = (
     Container("2.10.0", "3.13"),
     Container("2.11.0", "3.12"),
     Container("2.12.1", "3.12"),
-    Container("2.13.0", "3.11"),  # the Python of requirements.txt, the image's environment
+    Container("2.13.0", "3.11"),  # Python of the image's environment (requirements.txt)
     Container("2.14.1", "3.12"),
 )
 
@@ -126,20 +129,20 @@ class Check:
 
 
 def release(version: str) -> tuple[int, int]:
-    """Return a version's first two numbers: (2, 3) for 2.3.0."""
+    """Return the first two numbers of a version, such as (2, 3) for 2.3.0."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 
 
 class Trainer:
-    """Runs the program in one environment; every training has its own folder."""
+    """Runs the training program in one environment, with a new folder for every training."""
 
     def __init__(self, python: Path, scratch: Path) -> None:
         self._python, self._scratch = python, scratch
         self._runs = 0
 
     def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:
-        """Train and return metrics.json; torchrun starts multiple ranks."""
+        """Train to the end and return metrics.json; torchrun starts multiple ranks."""
         self._runs += 1
         launcher = (
             ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
@@ -153,9 +156,9 @@ class Trainer:
         return metrics
 
     def measure(self, script: str, ranks: int) -> tuple[dict[str, Any], float]:
-        """Run a script that reports no time; return metrics.json and its own stopwatch's seconds.
+        """Run a script that reports no time; return metrics.json and the script's stopwatch.
 
-        It writes those to the file `stopwatch` in SM_OUTPUT_DATA_DIR.
+        The script writes its seconds to the file `stopwatch` in SM_OUTPUT_DATA_DIR.
         """
         self._runs += 1
         data = self._folder() / "data"
@@ -223,7 +226,7 @@ class Trainer:
         variables: Mapping[str, str],
         program: Sequence[str] = (),
     ) -> subprocess.Popen[str]:
-        """Start `program`, or else the training program on the table."""
+        """Start `program` or, if it is empty, the training program on the table."""
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
         inherited = {
@@ -248,7 +251,7 @@ class Trainer:
             )
 
     def scratch(self, name: str) -> Path:
-        """Return a path for the next training."""
+        """Return an unused path that the next trainings can share."""
         return self._scratch / f"{name}-{self._runs}"
 
     def _folder(self) -> Path:
@@ -261,7 +264,7 @@ class Trainer:
         return " | ".join(self._stderr().strip().splitlines()[-4:])[-600:]
 
     def _table(self) -> Path:
-        """Return a table of 1,500 rows of 64 pixels in three classes; deterministic."""
+        """Return the folder of a fixed table of 1,500 rows of 64 pixels in three classes."""
         folder = self._scratch / "table"
         if not folder.exists():
             random = np.random.default_rng(0)
@@ -274,14 +277,14 @@ class Trainer:
 
 
 class CheckError(Exception):
-    """A check did not end as expected; the message says how."""
+    """A check did not end as expected; the message gives its result."""
 
 
 def _wait(process: subprocess.Popen[str]) -> int:
     try:
         return process.wait(DEADLINE_SECONDS)
     except subprocess.TimeoutExpired:
-        process.terminate()  # torchrun forwards it to its ranks
+        process.terminate()  # torchrun forwards the signal to its ranks
         process.wait(60)
         raise CheckError(f"still running after {DEADLINE_SECONDS:g} s") from None
 
@@ -289,7 +292,7 @@ def _wait(process: subprocess.Popen[str]) -> int:
 def plan_checks(
     trainer: Trainer, container: Container
 ) -> list[tuple[str, str, Callable[[], str | None]]]:
-    """Return (name, expected result, call) of every check of one environment."""
+    """Return (name, expected outcome, function) of every check of one environment."""
     trains, resumes = partial(_trains, trainer, container), partial(_resumes, trainer, container)
     checks: list[tuple[str, str, Callable[[], str | None]]] = [
         (
@@ -313,7 +316,7 @@ def plan_checks(
             )
         )
     for option in (("--strategy", "smp"), ("--backend", "smddp"), ("--backend", "xla")):
-        # A backend's library is only loaded with more than one rank.
+        # The library of a backend is loaded only with more than one rank.
         ranks = 2 if option[1] == "xla" else 1
         name = f"{ranks} rank{'s' if ranks > 1 else ''}, {option[1]}"
         checks.append((name, "refused", partial(trainer.refusal, *option, ranks=ranks)))
@@ -357,7 +360,7 @@ def _measures(trainer: Trainer, ranks: int) -> None:
         raise CheckError(f"not measured: {metrics['observed']}")
     seconds = metrics["train_seconds"]
     if abs(seconds - stopwatch_seconds) > 0.02 * stopwatch_seconds:
-        raise CheckError(f"{seconds:.4f} s, by its stopwatch {stopwatch_seconds:.4f} s")
+        raise CheckError(f"measured {seconds:.4f} s, but the stopwatch {stopwatch_seconds:.4f} s")
     counted = metrics["world"]["world_size"], metrics["steps"], metrics["samples"]["processed"]
     if counted != (ranks, 512 // ranks, 4 * 4096):
         raise CheckError(f"world size, steps and samples: {counted}")
@@ -377,14 +380,14 @@ def _resumes(trainer: Trainer, container: Container, ranks: int, *arguments: str
 
 
 def install(container: Container, uv: str) -> Path:
-    """Create the environment and return its Python; an existing one is reused."""
+    """Create the environment, or reuse an existing one, and return its Python."""
     folder = ENVIRONMENTS / f"torch-{container.torch}"
     python = folder / "bin" / "python"
     if not python.exists():
         _call(uv, "venv", "--quiet", "--python", find_python(container.python), str(folder))
     pip = (uv, "pip", "install", "--quiet", "--no-cache", "--python", str(python))
     torch = f"torch=={container.torch}"
-    # protobuf comes with the SageMaker toolkit; tensorboardX reads it
+    # tensorboardX needs protobuf, which in a container comes with the SageMaker toolkit
     _call(*pip, torch, container.numpy, "protobuf")
     _call(*pip, "--no-deps", "--require-hashes", "--requirement", str(LOCK))
     _call(*pip, torch, "pytorch-lightning")
@@ -398,9 +401,9 @@ def _call(*command: str) -> None:
 
 
 def find_python(minor: str) -> str:
-    """Return pyenv's interpreter if it has one; its shims only run enabled versions.
+    """Return pyenv's interpreter of a version, or else the version for uv to find.
 
-    An unreadable one counts as missing, as for glob(); Path.glob() would raise.
+    pyenv's shims run enabled versions only. glob() skips an unreadable folder; Path.glob() raises.
     """
     root = os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")
     return min(glob.glob(f"{root}/versions/{minor}.*/bin/python"), default=minor)
@@ -458,7 +461,7 @@ def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
 
 
 def program_digest() -> str:
-    """Return a digest of the program and of the lock file for its packages."""
+    """Return a digest of the training program and of its lock file."""
     digest = sha256()
     for path in (
         IMAGE / "train.py",
@@ -471,7 +474,7 @@ def program_digest() -> str:
 
 
 def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """Merge `results` into those of `output`; releases without a result are named."""
+    """Merge `results` into those of `output`; a release without a result is "not run"."""
     earlier = json.loads(output.read_text())["releases"] if output.exists() else {}
     known = {
         version: entry
@@ -494,7 +497,7 @@ def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(releases: Mapping[str, Any]) -> str:
-    """Return the result as in the image's README."""
+    """Format the results as the table in the image's README."""
     lines = ["| PyTorch | Python | NumPy | ddp | fsdp |", "|---|---|---|---|---|"]
     for version in (container.torch for container in CONTAINERS):
         entry = releases[version]
@@ -541,7 +544,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="keep the environments, 1 to 6 GB each, for later runs",
+        help="keep the environments (1 to 6 GB each) for later runs",
     )
     parser.add_argument(
         "--output", type=Path, default=today, help="where to store the result (JSON)"

@@ -1,12 +1,13 @@
-"""Measure how often, and how soon, the trend's control chart alarms on simulated histories.
+"""Measure how often, and how soon, the control chart of a trend alarms on simulated histories.
 
     .venv/bin/python -m benchmarks.trend [--histories 250] [--tolerance 0.05] [--output FILE.json]
 
-It tests nodesweep/scaling/trend/chart.py. A cell is a noise, a number of runs and an event. A
-history is 30 sweeps of 1, 2, 4 and 8 nodes; it alarms if one of its counts does. An event must be
-found within 4 sweeps (a creep: 16), each from its first sweep, and not after an earlier alarm.
-Exit code 1 if a noise raises false alarms in more than 5% of the histories, or if an event is
-found in fewer than 90% although the chart itself says that it would notice a step of 10%.
+The benchmark tests nodesweep/scaling/trend/chart.py. A cell is a noise, a number of runs and an
+event. A history is 30 sweeps of 1, 2, 4 and 8 nodes; it alarms if one of its node counts does. An
+event is found if the first alarm of a history is within the first 4 sweeps of the event (of a
+creep: 16). Exit code 1 if a noise raises false alarms in more than 5% of the histories, or if an
+event is found in fewer than 90% of the histories although the chart reports that it would notice a
+step of 10%.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MOST_FALSE, LEAST_FOUND = 0.05, 0.90
 
 @dataclass(frozen=True)
 class Event:
-    """A change of all times; `begins` is the index of the first sweep that must be noticed."""
+    """A change of all times; `begins` is the index of the first sweep that should alarm."""
 
     name: str
     begins: int
@@ -105,7 +106,7 @@ EVENTS = (
 
 
 def _normal(run: float, night: float) -> Draw:
-    """Runs and sweeps that scatter independently (standard deviations of logarithms)."""
+    """Draw independent errors of runs and sweeps; the arguments are sigmas of log times."""
 
     def draw(generator: np.random.Generator, histories: int, runs: int) -> Floats:
         errors = generator.normal(0, run, (histories, HISTORY_SWEEPS, len(NODE_COUNTS), runs))
@@ -115,7 +116,7 @@ def _normal(run: float, night: float) -> Draw:
 
 
 def _slow_runs(share: float, factor: float) -> Draw:
-    """A share of the runs takes `factor` times as long."""
+    """Draw errors in which a share of the runs takes `factor` times as long."""
 
     def draw(generator: np.random.Generator, histories: int, runs: int) -> Floats:
         times = _normal(0.02, 0.02)(generator, histories, runs)
@@ -125,7 +126,7 @@ def _slow_runs(share: float, factor: float) -> Draw:
 
 
 def _correlated(night: float) -> Draw:
-    """Sweeps that follow an AR(1) process with coefficient 0.8."""
+    """Draw errors of sweeps that follow an AR(1) process with coefficient 0.8."""
 
     def draw(generator: np.random.Generator, histories: int, runs: int) -> Floats:
         shifts = generator.normal(0, night, (HISTORY_SWEEPS, histories))
@@ -137,7 +138,7 @@ def _correlated(night: float) -> Draw:
 
 
 def _heavy_tails(scale: float) -> Draw:
-    """Sweeps that scatter by Student's t with 3 degrees of freedom."""
+    """Draw errors of sweeps from Student's t with 3 degrees of freedom."""
 
     def draw(generator: np.random.Generator, histories: int, runs: int) -> Floats:
         shifts = scale * generator.standard_t(3, (histories, HISTORY_SWEEPS, 1, 1))
@@ -161,7 +162,7 @@ NOISES: dict[str, Draw] = {
 
 
 FOUND_IN = ("runs 2%", "runs 2%, sweeps 2%", "one run in 20 takes twice as long")
-"""Noises in which an event happens."""
+"""Noises that are combined with events; the others have no event."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,10 @@ class Cell:
     """Results of one cell.
 
     Attributes:
-        share: Fraction of the histories that alarm if nothing happens, otherwise those in which the
-            event is found in time.
-        noticeable: Median of the least step that the chart says it would notice, as a fraction.
+        share: Fraction of the histories that alarm, if the cell has no event; otherwise fraction of
+            the histories in which the event is found in time.
+        noticeable: Median of the smallest step that the chart reports it would notice, as a
+            fraction.
     """
 
     noise: str
@@ -184,7 +186,7 @@ class Cell:
 
     @property
     def meets_goal(self) -> bool:
-        """True if the goal is met, or none applies."""
+        """True if the cell meets its goal, or the chart reports that it cannot notice 10%."""
         if self.event == NOTHING.name:
             return self.share <= MOST_FALSE
         return self.noticeable > np.expm1(np.log(1.1)) or self.share >= LEAST_FOUND
@@ -218,7 +220,7 @@ def main(argv: Sequence[str]) -> int:
 def simulate(
     noise: str, runs: int, event: Event, histories: int, seed: int, tolerance: float = 0.05
 ) -> Cell:
-    """Simulate histories with `runs` per node count and sweep."""
+    """Simulate histories with `runs` runs per node count and sweep, and return their cell."""
     generator = np.random.default_rng([seed, runs, *noise.encode()])
     effect = event.log_effect(np.arange(HISTORY_SWEEPS))
     times = np.exp(NOISES[noise](generator, histories, runs) + effect[:, None, None])
@@ -235,7 +237,7 @@ def simulate(
 
 
 def judge(times: Floats, tolerance: float) -> list[tuple[int, Judgement]]:
-    """Return the judgements of all counts, each with the index of its sweep.
+    """Judge each node count by the chart; return (index of the sweep, judgement) pairs.
 
     Args:
         times: Array of shape (sweeps, node counts, runs), in seconds.

@@ -1,15 +1,15 @@
-"""Compare a dataset's validation time with the minimum: 36 expectations on generated Parquet.
+"""Compare the time to validate a dataset (36 expectations on Parquet) with that of a mere scan.
 
     .venv/bin/python -m benchmarks.validation [--rows 5000000] [--files 10] [--repeats 3]
         [--output FILE.json]
 
-Three ways run in turn in every repeat, each in its own process after its imports: `scan` reads all
-columns with pyarrow and finds their nulls and extremes; `ours` is nodesweep's validation
-(tasks/dataset/validation.py); `great_expectations` reads all files into one frame and has Great
-Expectations alone judge it, once. Medians of wall and CPU seconds are compared, since other load
-lengthens the former. The peak is the process's highest resident memory minus that after its
-imports. Exit code 1 if `ours` needs more than 3 times the scan's CPU seconds or finds a failure in
-this valid data.
+Each way runs in a separate process and is measured after its imports. `scan` reads all columns with
+pyarrow and finds their nulls and extremes; `ours` is nodesweep's validation
+(tasks/dataset/validation.py). These two run in turn in every repeat, `great_expectations` only in
+the first: it reads all files into one frame, which Great Expectations alone judges. Medians of both
+wall and CPU seconds are compared, since other load lengthens wall time. The peak is the highest
+resident memory of a process minus its peak after its imports. Exit code 1 if `ours` needs more than
+3 times the scan's CPU seconds, or finds a failure in the data, which are valid.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def write_data(folder: Path, rows: int, files: int, seed: int = 0) -> None:
 
 
 def checks() -> tuple[ExpectationConfig, ...]:
-    """Return 36 common expectations that the data meets."""
+    """Return 36 common expectations, all of which the generated data meets."""
     groups = [("narrow", _NARROW, 999), ("single", _SINGLE, 1), ("double", _DOUBLE, 1)]
     limits = {f"{name}_{index}": high for name, count, high in groups for index in count}
     limits |= {f"wide_{index}": 10**6 for index in _WIDE}
@@ -87,7 +87,7 @@ def checks() -> tuple[ExpectationConfig, ...]:
 
 
 def prepare_scan(files: list[Path]) -> Callable[[], bool]:
-    """Return a call that scans the files."""
+    """Return a function that scans the files."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -105,8 +105,8 @@ def prepare_scan(files: list[Path]) -> Callable[[], bool]:
 
 
 def prepare_ours(files: list[Path]) -> Callable[[], bool]:
-    """Return a call that validates as a run does."""
-    import great_expectations  # noqa: F401  (seconds of import, which every way leaves out)
+    """Return a function that validates the files as a run does."""
+    import great_expectations  # noqa: F401  (its import takes seconds, which no way includes)
 
     from nodesweep.tasks.dataset.judging import proof  # noqa: F401
     from nodesweep.tasks.dataset.validation import validate_dataset
@@ -116,7 +116,7 @@ def prepare_ours(files: list[Path]) -> Callable[[], bool]:
 
 
 def prepare_great_expectations(files: list[Path]) -> Callable[[], bool]:
-    """Return a call that validates with Great Expectations only."""
+    """Return a function that validates the files with Great Expectations only."""
     import pandas as pd
     from great_expectations.expectations.metrics.column_map_metrics.column_values_between import (
         ColumnValuesBetween,
@@ -126,7 +126,8 @@ def prepare_great_expectations(files: list[Path]) -> Callable[[], bool]:
     from nodesweep.tasks.dataset.validation import _run_expectations
 
     use_vectorised_between()
-    register_condition(ColumnValuesBetween._pandas)  # theirs, permanently in this process
+    # Great Expectations' own comparison, for the rest of this process
+    register_condition(ColumnValuesBetween._pandas)
 
     def judge() -> bool:
         frame = pd.concat([pd.read_parquet(path) for path in files], ignore_index=True)
@@ -137,7 +138,7 @@ def prepare_great_expectations(files: list[Path]) -> Callable[[], bool]:
 
 
 def measure(way: str, folder: Path) -> dict[str, Any]:
-    """Measure one validation in this process."""
+    """Measure one scan or validation in this process."""
     prepare = {
         "scan": prepare_scan,
         "ours": prepare_ours,
@@ -147,7 +148,7 @@ def measure(way: str, folder: Path) -> dict[str, Any]:
 
 
 def measure_call(run: Callable[[], bool]) -> dict[str, Any]:
-    """Return a call's result, its seconds, and the memory that this process needed for it."""
+    """Call `run`; return its success, its seconds, and the growth of peak memory in bytes."""
     before = _peak_bytes()
     wall, cpu = time.perf_counter(), time.process_time()
     success = run()
@@ -162,14 +163,14 @@ def measure_call(run: Callable[[], bool]) -> dict[str, Any]:
 
 
 def _peak_bytes() -> int:
-    """Return this process's peak resident memory (Linux)."""
+    """Return the peak resident memory of this process in bytes (Linux)."""
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * _KIBIBYTE
 
 
 def in_a_process(module: str, way: str, folder: Path) -> dict[str, Any]:
-    """Have a benchmark's program measure one way in a process of its own."""
+    """Measure one way of a benchmark in a separate process."""
     command = [sys.executable, "-m", module, "--measure", way, str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3600)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -178,7 +179,7 @@ def in_a_process(module: str, way: str, folder: Path) -> dict[str, Any]:
 
 
 def medians(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
-    """Return the median seconds of each way."""
+    """Return the median wall and CPU seconds of each way."""
     return {
         way: {key: median(run[key] for run in some) for key in ("wall_seconds", "cpu_seconds")}
         for way, some in runs.items()
@@ -186,17 +187,17 @@ def medians(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[s
 
 
 def peaks(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
-    """Return the highest memory that each way needed."""
+    """Return the highest memory growth of each way, in bytes."""
     return {way: max(run["peak_bytes"] for run in some) for way, some in runs.items()}
 
 
 def compare(rows: int, files: int, repeats: int) -> dict[str, Any]:
-    """Run all ways on generated data, which is deleted afterwards."""
+    """Run every way on generated data, which is deleted afterwards, and compare them."""
     with tempfile.TemporaryDirectory(prefix="nodesweep-validation-") as scratch:
         folder = Path(scratch)
         write_data(folder, rows, files)
         size = sum(path.stat().st_size for path in folder.iterdir())
-        in_a_process(_MODULE, "scan", folder)  # the files are in the page cache from here on
+        in_a_process(_MODULE, "scan", folder)  # fills the page cache
         runs: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
         for repeat in range(repeats):
             for way in _WAYS[: 3 if repeat == 0 else 2]:

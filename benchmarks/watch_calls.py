@@ -1,10 +1,11 @@
-"""Count the calls of a sweep's watcher, and its delay in noticing ends, on a simulated platform.
+"""Count the calls with which a sweep watches its jobs, and measure its delay in noticing ends.
 
     .venv/bin/python benchmarks/watch_calls.py [--seed 1] [--output FILE.json]
 
-Each case runs a sweep's jobs as flows/stages/sweep.py does: up to `parallel` at once, a new watch
-after each end, on a simulated clock. Only calls of the watch are counted, each of which takes 0.1
-s. Exit code 1 if a case makes more calls in any 60 s than the burst plus one a second.
+Each case runs a sweep's jobs on a simulated platform and clock as flows/stages/sweep.py does: up to
+`parallel` jobs simultaneously, and a new watch after each end. Only the calls of the watch are
+counted, each of which takes 0.1 s. Exit code 1 if a case makes more calls in any 60 s than the
+burst plus the calls that the default of platform.calls_per_second allows.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SimulatedTime:
         self.clock = Clock(monotonic=lambda: self.seconds, wait=self._wait, now=self.now)
 
     def now(self) -> datetime:
-        """Return the simulated time."""
+        """Return the simulated time as a date."""
         return START + timedelta(seconds=self.seconds)
 
     def _wait(self, seconds: float) -> bool:
@@ -62,17 +63,17 @@ _STATUSES = ("Completed", "Failed", "Stopped", "Stopping")
 
 @dataclass
 class SimulatedJob:
-    """A job with a sequence of (seconds since the simulation began, secondary status)."""
+    """A job; `steps` are (seconds since the simulation began, secondary status)."""
 
     name: str
     steps: list[tuple[float, str]]
 
     def step_at(self, seconds: float) -> tuple[float, str]:
-        """Return (time of entering it, status) for the status at a time."""
+        """Return the status at a time, as (seconds when it began, secondary status)."""
         return self.steps[bisect_right(self.steps, seconds, key=lambda step: step[0]) - 1]
 
     def describe(self, seconds: float) -> dict[str, Any]:
-        """Return the job's description at a time."""
+        """Return the response of DescribeTrainingJob at a time."""
         changed_at, state = self.step_at(seconds)
         steps = [(at, state) for at, state in self.steps if at <= seconds]
         transitions = [
@@ -94,10 +95,10 @@ class SimulatedJob:
 
 
 class SimulatedPlatform:
-    """The platform calls of a watch; `calls` holds (seconds, operation) of each."""
+    """A client with the operations of a watch; `calls` records (seconds, operation)."""
 
     class exceptions:
-        """Exceptions of the client."""
+        """Exceptions of a boto3 client."""
 
         ClientError = ClientError
 
@@ -111,7 +112,7 @@ class SimulatedPlatform:
         self.stopped: list[str] = []
 
     def add(self, name: str, *steps: tuple[float, str]) -> None:
-        """Create a job now; its steps are relative to now."""
+        """Create a job whose steps are in seconds from now."""
         now = self.time.seconds
         self.jobs[name] = SimulatedJob(name, [(now + at, state) for at, state in steps])
 
@@ -121,7 +122,7 @@ class SimulatedPlatform:
         return self.time.seconds
 
     def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:
-        """Return a job's description, or raise ValidationException."""
+        """Return a job's description, or raise ValidationException if the job does not exist."""
         now = self._count("DescribeTrainingJob")
         self.described.append(TrainingJobName)
         if TrainingJobName not in self.jobs:
@@ -132,7 +133,7 @@ class SimulatedPlatform:
         return self.jobs[TrainingJobName].describe(now)
 
     def stop_training_job(self, TrainingJobName: str) -> None:
-        """Stop a job."""
+        """Stop a job, which takes `stop_seconds`."""
         now = self._count("StopTrainingJob")
         self.stopped.append(TrainingJobName)
         job = self.jobs[TrainingJobName]
@@ -140,7 +141,7 @@ class SimulatedPlatform:
         job.steps += [(now, "Stopping"), (now + self._stop_seconds, "Stopped")]
 
     def filter_log_events(self, **query: Any) -> dict[str, Any]:
-        """Return no events."""
+        """Return an empty log."""
         self._count("FilterLogEvents")
         return {"events": []}
 
@@ -148,7 +149,7 @@ class SimulatedPlatform:
 def busiest_window(
     calls: Sequence[tuple[float, str]], window_seconds: float = _WINDOW_SECONDS
 ) -> int:
-    """Return the maximum number of calls that begin in any window of that length."""
+    """Return the maximum number of calls that begin in any window of `window_seconds`."""
     times = [at for at, _ in calls]
     return max(
         (bisect_right(times, at + window_seconds) - place for place, at in enumerate(times)),
@@ -158,7 +159,7 @@ def busiest_window(
 
 @dataclass(frozen=True)
 class Case:
-    """A sweep to watch: points of `nodes` in turn, with its pace and training time."""
+    """A sweep to watch; its jobs take the node counts in `nodes` in turn."""
 
     title: str
     jobs: int
@@ -179,8 +180,8 @@ CASES = (
 
 
 def run_case(case: Case, seed: int) -> dict[str, Any]:
-    """Return calls by operation and per job, the busiest minute, and delays in noticing ends."""
-    random.seed(seed)  # for the jitter of pauses
+    """Simulate a sweep; return its calls, its busiest minute, and its delays in noticing ends."""
+    random.seed(seed)  # for the jitter of the pauses between polls
     draw, sweep_time = random.Random(seed), SimulatedTime()
     platform = SimulatedPlatform(sweep_time)
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, sweep_time.clock)

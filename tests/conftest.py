@@ -103,7 +103,7 @@ def benchmark_config(make_config: Callable[..., BenchmarkConfig]) -> BenchmarkCo
 
 @pytest.fixture
 def platform(benchmark_config: BenchmarkConfig) -> PlatformConfig:
-    """Its platform section."""
+    """The platform section of the small valid config."""
     return benchmark_config.platform
 
 
@@ -119,7 +119,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture(params=["folder", "bucket"])
 def store(request: pytest.FixtureRequest, platform: PlatformConfig, tmp_path: Path) -> Store:
-    """Each kind of store in turn, empty."""
+    """Each kind of store in turn, each of them empty."""
     if request.param == "folder":
         return FolderStore(tmp_path / "store", platform.prefix)
     s3 = request.getfixturevalue("aws")("s3")

@@ -1,4 +1,4 @@
-"""The layers of the code, held by reading every import."""
+"""The layers of the code, checked by reading every import."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 @cache
 def imported_modules(text: str, path: PurePosixPath | Path) -> frozenset[str]:
-    """Return what is imported, at any place in the file, with the names that `from` takes."""
+    """Return the modules that a file imports anywhere, with the names after `from … import`."""
     names = set()
     for node in statements(ast.parse(text, filename=str(path))):
         if isinstance(node, ast.Import):
@@ -86,7 +86,7 @@ def imported_modules(text: str, path: PurePosixPath | Path) -> frozenset[str]:
 
 
 def imported_packages(text: str, path: Path) -> set[str]:
-    """The packages that are imported, by their first names; nodesweep's by the folder in it."""
+    """Return the top-level names of the imported packages, and the folder of those in nodesweep."""
     names = imported_modules(text, path)
     return {name.removeprefix("nodesweep.").removeprefix(JUDGE).split(".")[0] for name in names}
 
@@ -114,7 +114,7 @@ def f():
 
 
 def test_nothing_of_the_package_is_imported_by_the_name_of_its_folder_alone() -> None:
-    """`import tasks` would find the user's own package of that name."""
+    """`import tasks` would import the user's own package of that name."""
     names = "|".join(PACKAGE)
     bare = re.compile(rf"^\s*(?:from|import) (?!infra\.local\.tests\b)(?:{names})\b", re.MULTILINE)
     texts = {path: path.read_text(encoding="utf-8") for path in FILES}
@@ -127,7 +127,7 @@ def layer_of(path: Path) -> str | None:
 
 
 def problems_of(path: Path) -> list[str]:
-    """Return what the file does that its layer may not."""
+    """Return the imports of a file that its layer does not allow."""
     layer = layer_of(path)
     text = path.read_text()
     imported = imported_packages(text, path)
@@ -186,7 +186,7 @@ def folder_imports(texts: dict[PurePosixPath, str]) -> dict[str, dict[str, set[s
 
 
 def knots(imports: dict[str, set[str]]) -> set[frozenset[str]]:
-    """Return the groups of folders of which each imports each other, if only through others."""
+    """Return the groups of folders that import each other, directly or indirectly."""
 
     def reached(start: str) -> set[str]:
         found: set[str] = set()
@@ -249,7 +249,7 @@ DESIGN_BRANCHES = {"configs/sweep.py": ["self.probe or ProbeConfig()"]}
 
 
 def design_branches(text: str) -> list[str]:
-    """Return the expressions that ask which design a sweep has, or whether it has its section."""
+    """Return the expressions that test the design of a sweep, or the presence of its section."""
     names = set(RULES)
     classes = {type(design).__name__ for design in DESIGNS.values()}
 
@@ -318,15 +318,14 @@ def test_nobody_but_the_designs_asks_which_design_a_sweep_has() -> None:
 
 
 def mirror_of(layer: str) -> PurePosixPath:
-    """Return the folder that mirrors a layer; the emulator has its tests beside it."""
+    """Return the folder that mirrors a layer; the emulator's tests are next to its source."""
     path = PurePosixPath(layer)
     return path.with_name("tests") if layer.startswith("infra/local/") else "tests" / path
 
 
 def mirror_problems(files: Iterable[str]) -> list[str]:
-    """Test files that have the name of a source file of their layer and do not lie beside its
-    mirror in tests/.
-    """
+    """Return test files with the name of a source file of their layer that are not in the mirroring
+    folder."""
     given = [PurePosixPath(name) for name in files]
     found = []
     for layer in ALLOWED:
@@ -379,9 +378,8 @@ def test_files_that_the_page_on_the_layout_names_exist() -> None:
 
 
 def cited_headings(text: str) -> set[tuple[str, str]]:
-    """(page, heading) of every `docs/page.md, "Heading" and "Heading"`, also where the citation is
-    wrapped over lines or stands in a comment.
-    """
+    """Return (page, heading) of every `docs/page.md, "Heading" and "Heading"`, including wrapped
+    citations and those in comments."""
     in_one_line = re.sub(r"\s*\n\s*(?:# )?", " ", text)
     return {
         (page, heading)

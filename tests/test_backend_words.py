@@ -1,4 +1,4 @@
-"""Which code still speaks of one backend's requests and responses."""
+"""The code that still uses terms of one backend's requests and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our child processes import our modules, whatever lies in the folder that a command runs in."""
+"""Child processes import nodesweep's modules, whatever is in the folder where a command runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ FOREIGN = "raise SystemExit('imported from the working directory: ' + __file__)\
 
 
 def commands(source: str) -> Iterator[list[str]]:
-    """The words of each list or tuple that starts a Python with -m or -c: a first word that is
-    written out is one of a message or of a Dockerfile.
+    """Return the words of each list or tuple that starts a Python with -m or -c.
+
+    A literal first word is that of a message or of a Dockerfile.
     """
     if not re.search(r"""["']-[cm]["']""", source):
         return
@@ -51,7 +52,7 @@ def test_no_python_that_is_started_imports_from_the_working_directory() -> None:
 
 @pytest.mark.slow
 def test_packages_of_our_names_in_the_working_directory_are_left_alone(tmp_path: Path) -> None:
-    """The local platform is started, asked and ended from such a folder."""
+    """The local platform is started, called and ended from such a folder."""
     for name in ("cli", "configs", "flows", "infra", "scaling", "tasks", "moto", "uvicorn"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(FOREIGN)

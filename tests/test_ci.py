@@ -1,6 +1,5 @@
-"""The stages of CI, ended by the first that fails, and those beside them; and a command as an
-ordinary user.
-"""
+"""The stages of CI end with the first failure, together with parallel stages; a command runs as an
+ordinary user."""
 
 from __future__ import annotations
 
@@ -35,9 +34,8 @@ def program(path: Path, script: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder with the real .ci/run; its stages only say that they ran, and the one in $FAILS
-    fails.
-    """
+    """A folder with the real .ci/run, whose stages only record that they ran; the one in $FAILS
+    fails."""
     folder = tmp_path / "checkout"
     record = 'echo "$0 $*" >>"$RAN"; case "$0 $*" in *"$FAILS" | *"$FAILS ") exit 1 ;; esac'
     (folder / ".ci").mkdir(parents=True)
@@ -52,9 +50,9 @@ def checkout(tmp_path: Path) -> Path:
 def ci(
     checkout: Path, fails: str = "nothing", *, containers: bool = True
 ) -> tuple[int, list[str], str]:
-    """(exit code, the stages that were begun one after the other, stderr)
+    """Run .ci/run; return (exit code, the consecutive stages that began, stderr).
 
-    The stages beside them have all run.
+    All parallel stages have run.
     """
     ran = checkout.parent / "ran"
     environment = {
@@ -107,7 +105,7 @@ def test_where_containers_do_not_run_their_tests_say_why(checkout: Path) -> None
 
 
 def test_what_tests_ask_for_where_it_is_missing_is_installed() -> None:
-    """No test is skipped here for the want of a package."""
+    """No test is skipped in CI because a package is missing."""
     folders = (CI.parent / "tests", CI.parent / "infra" / "local" / "tests")
     files = [path for folder in folders for path in folder.rglob("*.py")]
     texts = [path.read_text(encoding="utf-8") for path in files if path.name.startswith("test_")]
@@ -120,9 +118,8 @@ def test_what_tests_ask_for_where_it_is_missing_is_installed() -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A committed checkout with the real .ci/as_user, and a cache of packages that root alone may
-    read.
-    """
+    """A committed checkout with the real .ci/as_user, and a package cache that only root may
+    read."""
     folder, cache = tmp_path / "checkout", tmp_path / "cache"
     (folder / ".ci").mkdir(parents=True)
     shutil.copy(CI / "as_user", folder / ".ci" / "as_user")

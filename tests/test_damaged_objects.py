@@ -1,6 +1,5 @@
-"""Every loop over other people's objects judges object by object: a damaged one is named, and the
-rest goes on.
-"""
+"""Every loop over other people's objects judges them one by one: a damaged object is reported, and
+the loop continues."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 @dataclass
 class World:
-    """Where the objects of a test lie."""
+    """The places of a test's objects."""
 
     s3: Any
     config: BenchmarkConfig
@@ -100,8 +99,10 @@ Damage = Callable[[bytes], bytes]
 
 
 def reaper(world: World, damage: Damage) -> str:
-    """The sweep whose owner can't be read counts from its youngest job; so does not the sound one,
-    whose owner has just given a sign.
+    """Run the reaper.
+
+    A sweep with an unreadable owner counts as old as its youngest job; the sound sweep's owner has
+    just given a sign of life.
     """
     fake, platform = FakePlatform(), world.platform
     for sweep, age in ((DAMAGED, 0.0), (SOUND, 9_000.0)):
@@ -115,7 +116,7 @@ def reaper(world: World, damage: Damage) -> str:
 
 
 def history(world: World, damage: Damage) -> str:
-    """`nodesweep history` and the alarm on a regression."""
+    """Run `nodesweep history`, and the alarm on a regression."""
     report = parse_report(GOLDEN.read_bytes(), "golden").model_copy(update={"sweep_id": SOUND})
     body = write_history(history_frame(report), world.config.name)
     for sweep, made in ((SOUND, body), (DAMAGED, damage(body))):
@@ -161,7 +162,8 @@ def _listed(world: World) -> str:
 
 
 def resumed_record(world: World, damage: Damage) -> str:
-    """A resume reads its record from the bucket; a damaged one here does not stop it."""
+    """Read a resumed sweep's record from the bucket, which a damaged record on this machine does
+    not prevent."""
     path = world.folder / DAMAGED / "sweep.json"
     path.parent.mkdir()
     path.write_bytes(damage(json.dumps(RECORD).encode()))
@@ -203,7 +205,7 @@ def test_folder_that_may_not_be_entered_costs_its_sweep(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_counts_by_its_name_alone_may_be_damaged(damage: str, world: World) -> None:
-    """Claims, the run that an id was given to, and the report of an earlier sweep."""
+    """These are claims, the run to which an ID was given, and the report of an earlier sweep."""
     body, platform = DAMAGES[damage](b'{"run": "r"}'), world.platform
     job = names.job_name(SOUND, 1, 1, 1, "abcd")
     claim_job(world.store, SOUND, job, "one")

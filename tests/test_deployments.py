@@ -1,6 +1,5 @@
-"""prefect.yaml against the flows it names: what the server would only find out when a run is
-started.
-"""
+"""prefect.yaml compared with the flows that it names, which the server would check only when a run
+starts."""
 
 from __future__ import annotations
 
@@ -52,12 +51,12 @@ def flow_of(name: str) -> Flow[..., Any]:
 
 
 def schema_of(flow: Flow[..., Any]) -> dict[str, Any]:
-    """As the server gets it, and the UI makes its form of it."""
+    """Return the schema as the server gets it, from which the UI builds its form."""
     return flow.parameters.model_dump_for_openapi()
 
 
 def flows_of_the_house() -> set[str]:
-    """Entrypoint of every function under flows/ that is decorated with @flow."""
+    """Return the entrypoint of every function under flows/ that is decorated with @flow."""
     found = set()
     for path in sorted((REPOSITORY / "flows").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
@@ -194,7 +193,7 @@ def test_a_blank_field_says_what_the_preset_has(preset: str) -> None:
 
 
 def blank_value(schema: dict[str, Any], preset: str) -> str | None:
-    """A field's value, by its help, where it is left blank and this is the preset."""
+    """Return the value of a blank field with this preset, according to the field's help."""
     words = schema["description"].rpartition("Blank: ")[2]
     found = re.findall(r"(?:^|, )(?:else )?`([^`]+)`(?: \(([^)]+)\))?", words)
     by_preset = {name: value for value, names in found for name in names.split(", ")}
@@ -236,9 +235,8 @@ def test_server_refuses_an_invalid_value_and_names_it(
 
 
 def spellings(name: str, mapping: dict[str, str]) -> list[dict[str, Any]]:
-    """The settings that give a mapping to a field: whole, by its keys, within each section that it
-    lies in.
-    """
+    """Return the settings that give a mapping to a field: as a whole, by its keys, and within each
+    enclosing section."""
     parts, value = name.split("."), mapping
     found: list[dict[str, Any]] = [{f"{name}.{key}": text for key, text in mapping.items()}]
     for depth in range(len(parts), 0, -1):
@@ -249,7 +247,7 @@ def spellings(name: str, mapping: dict[str, str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", marked_fields(BenchmarkConfig, MAY_BE_SECRET))
 def test_server_refuses_a_secret_in_every_mapping_that_may_hold_one(name: str) -> None:
-    """However deep the setting that it stands in; an empty mapping is allowed."""
+    """This holds at any depth of the setting; an empty mapping is allowed."""
     form = schema_of(scaling_benchmark)
 
     def problems(settings: dict[str, Any]) -> int:
@@ -262,7 +260,7 @@ def test_server_refuses_a_secret_in_every_mapping_that_may_hold_one(name: str) -
 
 
 def test_every_mapping_of_texts_is_closed_or_known_to_be_open() -> None:
-    """A new one counts as a secret's until it is written down here."""
+    """A new mapping is treated as secret until it is listed here."""
     open_mappings = {"training.metric_definitions", "training.tags", "training.training_plan_arns"}
     closed = {*marked_fields(BenchmarkConfig, MAY_BE_SECRET)}
     assert {*text_mappings(BenchmarkConfig)} == open_mappings | closed
@@ -344,7 +342,7 @@ def test_form_changes_the_preset_and_settings_win() -> None:
 
 
 def test_a_prefect_variable_may_hold_the_config(prefect: None) -> None:
-    """As YAML or JSON text, or as the JSON that the UI takes it for."""
+    """The config is YAML or JSON text, or the JSON into which the UI converts it."""
     text = (PRESETS_DIRECTORY / "local.yaml").read_text().replace("name: local", "name: ours")
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     local = config_from_parameters({"preset": "local", "repeats": 2})

@@ -1,6 +1,4 @@
-"""The documents agree with the repository: links lead somewhere, and commands that they name
-exist.
-"""
+"""The documents agree with the repository: their links and the commands that they name exist."""
 
 from __future__ import annotations
 
@@ -27,7 +25,8 @@ def name_of(path: Path) -> str:
 
 
 def anchors(document: Path) -> set[str]:
-    """GitHub's: the heading in lower case, without punctuation, blanks as hyphens."""
+    """Return GitHub's anchors: headings in lower case, without punctuation, with hyphens for
+    spaces."""
     headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -46,9 +45,8 @@ def test_links_lead_to_a_file_and_a_heading_of_the_repository(document: Path) ->
 
 
 def named_commands(text: str) -> set[tuple[str, ...]]:
-    """Every `nodesweep …` in a code span or an indented line: the words behind it, up to the next
-    command.
-    """
+    """Return the words of every `nodesweep …` in a code span or an indented line, up to the next
+    command."""
     spans = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
     found = set()
     for span in spans:

@@ -1,6 +1,5 @@
-"""The main job for real: the platform as its own process, the toolkit, torch, gloo, `nodesweep` as
-a user runs it.
-"""
+"""The complete pipeline: the platform as a separate process, the toolkit, torch, gloo, and
+`nodesweep` as a user runs it."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ BATCH = {"policy": "fixed_global", "size": 8192}
 def site(
     tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore
 ) -> SimpleNamespace:
-    """A folder to run in, with a platform state whose virtual environments are already there."""
+    """A folder for runs, with a platform state that already has virtual environments."""
     folder = tmp_path_factory.mktemp("end-to-end")
     _OWN_FOLDERS[:] = [tmp_path_factory.getbasetemp()]
     state = folder / "state"
@@ -62,7 +61,7 @@ def site(
 
 @pytest.fixture(scope="module")
 def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
-    """The platform, up for the whole module."""
+    """The platform, which runs for the whole module."""
     arguments = ["--port", site.port, "--state-dir", str(site.state)]
     subprocess.run([sys.executable, "-m", "sagemaker_emulator", "start", *arguments], check=True)
     try:
@@ -77,9 +76,8 @@ def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
 
 
 def node_processes(ending: str = "") -> list[int]:
-    """Every process of an emulated node (whose name ends so) that was started from this module's
-    folders.
-    """
+    """Return every process of an emulated node with this name suffix that was started from this
+    module's folders."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -95,7 +93,7 @@ def node_processes(ending: str = "") -> list[int]:
 
 
 def prefect_servers(mark: str) -> set[int]:
-    """Every Prefect server of a command whose environment has this value of TEST_OF."""
+    """Return every Prefect server of a command whose environment has this value of TEST_OF."""
     found, variable = set(), f"TEST_OF={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -108,9 +106,8 @@ def prefect_servers(mark: str) -> set[int]:
 
 
 def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
-    """configs/local.yaml on this test's platform with `changes` merged in; quick unless they say
-    how to train.
-    """
+    """Write configs/local.yaml with this test's platform and `changes`, which is quick unless they
+    set the training."""
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
     raw["name"] = name
     raw["dataset"]["source"] = str(REPOSITORY / "configs" / "data" / "digits")
@@ -131,7 +128,7 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
 
 
 def environment(site: SimpleNamespace, mark: str = "") -> dict[str, str]:
-    """That of a command; the Prefect server that it starts shares its database with no other."""
+    """Return the environment of a command, whose Prefect server has a separate database."""
     own = {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "120", "TEST_OF": mark}
     return {**os.environ, **own, "PREFECT_HOME": str(site.prefect_home)}
 
@@ -376,9 +373,8 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
 
 @pytest.fixture
 def autostarted(site: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
-    """platform section and port of a config that starts its own platform, and the mark of its
-    command's processes.
-    """
+    """Return the platform section and port of a config that starts its own platform, and the mark
+    of its command's processes."""
     port = free_port()
     state = tmp_path / "state"
     state.mkdir()
@@ -396,7 +392,7 @@ def is_silent(port: int) -> bool:
 def test_platform_started_for_a_command_ends_with_it(
     site: SimpleNamespace, autostarted: SimpleNamespace
 ) -> None:
-    """Also when the command fails: an unknown sweep is one message and exit code 1."""
+    """This also holds if the command fails: an unknown sweep causes one message and exit code 1."""
     config = write_config(site, "autostarted", platform=autostarted.section)
     unknown = ("report", "autostarted-20260101000000-00000000", "--config", str(config))
     done = nodesweep(site, *unknown, mark=autostarted.mark)
@@ -430,8 +426,10 @@ def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: Simple
 def test_own_script_without_metrics_is_timed_by_the_platform(
     platform_process: SimpleNamespace,
 ) -> None:
-    """A script that knows nothing of this project: its report falls back to the Training phase and
-    says so. Image and data are those of the first run.
+    """The script knows nothing of nodesweep; its report falls back to the Training phase and says
+    so.
+
+    Image and data are those of the first run.
     """
     code = platform_process.folder / "own-code"
     code.mkdir()
@@ -457,9 +455,8 @@ def test_own_script_without_metrics_is_timed_by_the_platform(
 
 
 def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> None:
-    """Ctrl-C while a job trains: the job is stopped, the exit code is 1, `stop` finds nothing left
-    to stop.
-    """
+    """After Ctrl-C while a job trains, the job is stopped, the exit code is 1, and `stop` finds
+    nothing left to stop."""
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
     hyperparameters = {**raw["hyperparameters"], "passes-per-epoch": 2000}
     long = {**raw, "instance_type": "ml.local.large", "hyperparameters": hyperparameters}

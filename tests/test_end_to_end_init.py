@@ -1,5 +1,6 @@
-"""`nodesweep init --script` and `nodesweep run` in an empty folder, as docs/own-code.md has them. T
-of each node count is held to the script's own stopwatch.
+"""`nodesweep init --script` and `nodesweep run` in an empty folder, as in docs/own-code.md.
+
+T of each node count must match the script's own stopwatch.
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ Run = Callable[..., str]
 def platform(
     tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore
 ) -> Iterator[list[str]]:
-    """How a command is told to use it; its virtual environment is there already.
+    """Return the settings with which a command uses the platform, whose virtual environment already
+    exists.
 
-    And to use larger nodes than init writes: a fifth of a processor takes a minute to import torch.
-    What other tests contend is not repeated.
+    Nodes are larger than those that init writes, since a fifth of a processor takes a minute to
+    import torch. Runs contended by other tests are not repeated.
     """
     state = tmp_path_factory.mktemp("platform")
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
@@ -88,9 +90,8 @@ def platform(
 
 @pytest.fixture
 def nodesweep(tmp_path: Path) -> Run:
-    """nodesweep("plan", "x.yaml"): the command in an empty folder; what it prints to standard
-    output.
-    """
+    """Return nodesweep("plan", "x.yaml"), which runs the command in an empty folder and returns its
+    stdout."""
 
     def run(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
@@ -115,7 +116,7 @@ def report_in(folder: Path) -> dict[str, Any]:
 
 
 def stopwatches(folder: Path, pattern: str) -> list[float]:
-    """Of 1 and of 2 nodes what the program's own stopwatch said, the slowest rank's."""
+    """Return the times of the slowest rank's own stopwatch on 1 and on 2 nodes."""
     logs = folder / "reports" / "latest" / "logs"
     texts = ("".join(path.read_text() for path in logs.glob(f"n{nodes}-*.log")) for nodes in (1, 2))
     return [max(map(float, re.findall(pattern, text))) for text in texts]
@@ -124,9 +125,8 @@ def stopwatches(folder: Path, pattern: str) -> list[float]:
 def test_own_script_from_an_empty_folder_to_its_report(
     nodesweep: Run, platform: list[str], tmp_path: Path
 ) -> None:
-    """It imports the helper that the image has, and prints its loss otherwise than a metric
-    definition looks for it.
-    """
+    """The script imports the helper from the image, and prints its loss in another form than the
+    metric definition expects."""
     (tmp_path / "train.py").write_text(OWN_SCRIPT)
     assert "nodesweep.yaml" in nodesweep("init", "--script", "train.py")
     given = {"hyperparameters": "{steps: 400}", "metric_definitions": "{loss: 'loss=([0-9.]+)'}"}

@@ -1,6 +1,5 @@
-"""Secrets in every input of a real run, and printed by its jobs in every form: none is in anything
-that the run leaves, but where docs/security.md says so.
-"""
+"""Secrets in every input of a real run, printed by its jobs in every form, are only where
+docs/security.md says so."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ print("train_seconds=1.0;")
 def site(
     tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore
 ) -> Iterator[SimpleNamespace]:
-    """A folder to run in, a platform, and a Prefect home of its own."""
+    """A folder for runs, a platform, and a separate Prefect home."""
     folder = tmp_path_factory.mktemp("planted")
     state = folder / "state"
     state.mkdir()
@@ -77,7 +76,7 @@ def _call(*command: str, seconds: float) -> None:
 
 
 def write_inputs(site: SimpleNamespace) -> Path:
-    """The config, its code and its build context."""
+    """Write the config, its code and its build context."""
     inputs = site.folder / "inputs"
     code, context = inputs / "code", inputs / "image"
     code.mkdir(parents=True)
@@ -150,9 +149,8 @@ def files_below(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def database_of(home: Path) -> Iterator[tuple[str, bytes]]:
-    """Every row of Prefect's database, without the hyperparameters of a run's parameters, which
-    docs/security.md says are kept.
-    """
+    """Return every row of Prefect's database, without the hyperparameters in a run's parameters,
+    which docs/security.md says are kept."""
     with closing(sqlite3.connect(home / "prefect.db")) as database:
         tables = [row[0] for row in database.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
@@ -190,8 +188,10 @@ REACHED = (
 
 
 def kept_by_platform(state: Path) -> Iterator[tuple[str, bytes]]:
-    """Image layers, nodes' folders and the server's log; not the records of jobs and builds, which
-    are what DescribeTrainingJob and BatchGetBuilds answer on AWS too.
+    """Return image layers, nodes' folders and the server's log.
+
+    The records of jobs and builds are left out, because DescribeTrainingJob and BatchGetBuilds
+    return them on AWS, too.
     """
     for part in sorted(state.iterdir()):
         if part.name in ("training_jobs", "builds", "s3") or part.is_symlink():

@@ -1,6 +1,5 @@
-"""A dataset in S3 validated by Spark for real: the image built, two nodes of a Processing job, the
-verdict, then the sweep to its report, by `nodesweep run` as a user gives it.
-"""
+"""A dataset in S3 that Spark really validates: the image's build, a Processing job on two nodes,
+the verdict, and the sweep to its report, by `nodesweep run`."""
 
 from __future__ import annotations
 

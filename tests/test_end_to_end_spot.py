@@ -1,6 +1,4 @@
-"""Managed spot for real: `nodesweep run` of two nodes that are taken away, and of the same two that
-are not.
-"""
+"""Real managed spot: `nodesweep run` on two nodes that are interrupted, and on two that are not."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ HYPERPARAMETERS = {"epochs": 2, "passes-per-epoch": 40, "checkpoint-every-steps"
 
 @pytest.fixture(scope="module")
 def platform_with_faults(site: SimpleNamespace) -> Iterator[SimpleNamespace]:  # noqa: F811
-    """The platform as its own process, with the fault plan."""
+    """The platform as a separate process, with the fault plan."""
     plan = site.folder / "faults.yaml"
     plan.write_text(yaml.safe_dump(FAULTS))
     arguments = ["--port", site.port, "--state-dir", str(site.state)]
@@ -84,9 +82,8 @@ def platform_with_faults(site: SimpleNamespace) -> Iterator[SimpleNamespace]:  #
 
 
 def run(platform: SimpleNamespace, name: str) -> SimpleNamespace:
-    """A sweep of one 2-node spot job: its point of the report, metrics.json, secondary statuses,
-    log lines.
-    """
+    """Run a sweep of one spot job on 2 nodes; return its point of the report, metrics.json,
+    secondary statuses and log lines."""
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
     training = {**raw, **TRAINING, "hyperparameters": {**raw["hyperparameters"], **HYPERPARAMETERS}}
     config = write_config(platform, name, training=training, sweep={"node_counts": [2]})
@@ -133,7 +130,7 @@ def lines_of(platform: SimpleNamespace, job_name: str) -> list[str]:
 
 
 def evaluation(lines: list[str], step: int) -> list[str]:
-    """Lines of an evaluation, without its time."""
+    """Return the lines of an evaluation, without its time."""
     printed = [line for line in lines if line.startswith(f"step={step}; validation_")]
     return [re.sub(r" elapsed_seconds=[^;]*;", "", line) for line in printed]
 

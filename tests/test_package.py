@@ -1,5 +1,7 @@
-"""Results of `pip install .` and `uv tool install .`: the wheel holds all that the commands read,
-and a run from an empty environment, outside the checkout, reaches its report.
+"""Results of `pip install .` and `uv tool install .`.
+
+The wheel holds all files that commands read, and a run from an empty environment, outside the
+checkout, reaches its report.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ Run = Callable[..., str]
 
 
 def call(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """Output of the command; fails with all that it printed if its exit code is not 0."""
+    """Run the command and return its output; fail with that output if its exit code is not 0."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -57,7 +59,7 @@ def call(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def tracked() -> list[str]:
-    """The files of the checkout, those that are not committed yet too."""
+    """Return the files of the checkout, including those that are not committed yet."""
     listed = call(
         "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY
     )
@@ -66,9 +68,8 @@ def tracked() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheels(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheels of nodesweep and of its emulator, built of a copy, in which an
-    earlier build has left a module that is gone.
-    """
+    """A folder with the wheels of nodesweep and of its emulator, built from a copy in which an
+    earlier build has left a deleted module."""
     source = tmp_path_factory.mktemp("source")
     for name in tracked:
         if name.startswith((*CARRIED, "pyproject.toml", "setup.py", "README.md")):
@@ -84,15 +85,15 @@ def wheels(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def wheel(wheels: Path) -> Path:
-    """nodesweep's."""
+    """The wheel of nodesweep."""
     return next(wheels.glob("nodesweep-*.whl"))
 
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel, as docs/commands.md installs it, and nothing else.
+    """A virtual environment with only the wheel, installed as in docs/commands.md.
 
-    The emulator comes from the wheel beside it.
+    The emulator comes from the wheel next to it.
     """
     venv = tmp_path_factory.mktemp("environment") / "venv"
     call(UV, "venv", "--quiet", "--python", sys.executable, venv, cwd=venv.parent)
@@ -108,7 +109,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def nodesweep(environment: Path, tmp_path: Path) -> Run:
-    """nodesweep("plan", "x.yaml"): the installed command in an empty folder; what it prints."""
+    """Return nodesweep("plan", "x.yaml"), which runs the installed command in an empty folder and
+    returns its output."""
     (tmp_path / "work").mkdir()
 
     def run(*arguments: str) -> str:
@@ -167,7 +169,7 @@ def test_commands_that_start_nothing_work_in_an_empty_folder(
 
 
 def contents(folder: Path) -> dict[str, tuple[int, int]]:
-    """(size, time of its last change in ns) of each file, less Python's own bytecode."""
+    """Return (size, time of the last change in ns) of each file, without Python's bytecode."""
     return {
         str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in folder.rglob("*")
@@ -178,7 +180,8 @@ def contents(folder: Path) -> dict[str, tuple[int, int]]:
 def test_a_run_reaches_its_report_and_keeps_to_its_folder(
     nodesweep: Run, environment: Path, image_store: ProcessImageStore, tmp_path: Path
 ) -> None:
-    """In a folder that has packages named like ours; the image's virtual environment is there."""
+    """The run is in a folder with packages named like nodesweep's; the image's virtual environment
+    exists."""
     packages = next(environment.glob("lib/python3*/site-packages"))
     record = tmp_path / "record"
     (packages / "nodesweep_recorder.py").write_text(f"RECORD = {str(record)!r}\n{RECORDER}")

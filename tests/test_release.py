@@ -1,4 +1,4 @@
-"""Hold the version, its date and the licence to one another wherever a release names them."""
+"""The version, its date and the license agree wherever a release names them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A maintained scanner finds no secret in the repository, nor in the context of the worker's image.
 
-What a finished run leaves, and the image that it built, are scanned in tests/test_end_to_end.py.
+tests/test_end_to_end.py scans the remains of a finished run and the image that it built.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ ALLOWED = {
 
 
 def copied(files: list[str], folder: Path) -> Path:
-    """The files alone: not what builds and tests left beside them."""
+    """Copy these files to the folder, without those that builds and tests have left next to
+    them."""
     for name in files:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,5 @@
-"""docs/security.md, sentence by sentence: each has the tests that fail when it is wrong, or the
-reason why none can, in security_claims.yaml.
-"""
+"""Each sentence of docs/security.md has tests that fail if it is wrong, or a reason why none can,
+in security_claims.yaml."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _RULE = re.compile(r"[-| ]+")
 
 
 def claims_of(section: str) -> list[str]:
-    """The sentences of a section, and the rows of its tables below their heads."""
+    """Return the sentences of a section, and the rows of its tables without their headers."""
     examples_left_out = re.sub(r"(?m)^ {4,}\S.*$", "", section)
     found: list[str] = []
     for block in re.split(r"\n\s*\n|\n(?=- |\|)", examples_left_out.strip()):
@@ -37,14 +36,14 @@ def claims_of(section: str) -> list[str]:
 
 
 def claims_by_heading() -> dict[str, list[str]]:
-    """Of the page below its table of contents."""
+    """Return the claims of the page below its table of contents, by heading."""
     parts = re.split(r"(?m)^##+ (.+)$", PAGE.read_text())[1:]
     found = dict(zip(parts[::2], map(claims_of, parts[1::2]), strict=True))
     return {heading: claims for heading, claims in found.items() if claims}
 
 
 def named_in(listed: str) -> Iterator[tuple[str, str]]:
-    """(file below tests/, or of infra/local/tests, and name) of each test."""
+    """Return (file below tests/ or infra/local/tests, name) of each test."""
     file = ""
     for word in listed.split():
         named, _, name = word.partition("::")

@@ -1,4 +1,4 @@
-"""Entry point without training code: run `accelerate launch` on this node of the job."""
+"""Entry point without training code, which runs `accelerate launch` on this node of the job."""
 
 import json
 import os
@@ -13,7 +13,8 @@ command = [
     "--mixed_precision", "no", "--dynamo_backend", "no",
 ]  # fmt: skip
 if len(hosts) > 1:
-    # starts torchrun, even without GPUs; otherwise each node trains alone
+    # With this option accelerate starts torchrun, even without GPUs; without it, each node would
+    # train alone.
     command.append("--multi_gpu")
 command += ["train.py", *sys.argv[1:]]
 print(" ".join(command), flush=True)

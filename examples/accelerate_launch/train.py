@@ -6,10 +6,10 @@
 Lines added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training,
 `clock.step()` and `clock.metric()`. The entry point, launch.py, calls `accelerate launch` on every
 node (kind none), one process per node. For nodes with several GPUs omit launch.py and use kind
-torch_distributed with this file as the entry point, which starts what
-`accelerate launch --multi_gpu` would. Omit the stopwatch, which is only there to check T.
+torch_distributed with this file as the entry point; it starts the same processes as
+`accelerate launch --multi_gpu`. Omit the stopwatch, which is only there to check T.
 
-`cpu=` matters on nodes without a GPU: without it, accelerate ignores the other nodes and each
+`cpu=` matters on nodes without a GPU: without it, accelerate ignores the other nodes, and each node
 trains alone.
 """
 

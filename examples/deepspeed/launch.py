@@ -1,4 +1,4 @@
-"""Entry point without training code: run DeepSpeed's launcher on this node of the job."""
+"""Entry point without training code, which runs DeepSpeed's launcher on this node of the job."""
 
 import json
 import os

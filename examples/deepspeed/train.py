@@ -38,8 +38,8 @@ def main():
     parser.add_argument("--batch-size", type=int, default=64, help="per process")
     args = parser.parse_args()
 
-    # On CPUs, DeepSpeed would first spend a minute or more compiling an all-reduce for ranks on one
-    # node; these ranks are on several.
+    # On CPUs, DeepSpeed would first spend a minute or more compiling an all-reduce for the ranks of
+    # a node, but each node has only one rank.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed()
     torch.manual_seed(0)
@@ -48,8 +48,8 @@ def main():
         nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU(),
         nn.Flatten(), nn.Linear(64 * 8 * 8, 10),
     )  # fmt: skip
-    # PyTorch's Adam: DeepSpeed compiles its own on first use, which takes minutes and needs a
-    # compiler in the image.
+    # PyTorch's Adam, because DeepSpeed compiles its own Adam on first use, which takes minutes and
+    # needs a compiler in the image.
     engine, _, loader, _ = deepspeed.initialize(
         model=model,
         optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
@@ -60,7 +60,7 @@ def main():
         },
     )
 
-    deepspeed.comm.barrier()  # so that all ranks enter the clock together
+    deepspeed.comm.barrier()  # so that all ranks enter the clock simultaneously
     stopwatch_started = time.perf_counter()
     with clock():
         for epoch in range(args.epochs):

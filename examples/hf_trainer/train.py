@@ -4,9 +4,9 @@
     torchrun --nproc-per-node 2 train.py --num_train_epochs 1  # by hand, with nodesweep_clock.py
 
 Lines added for nodesweep: the callback `ClockCallback` in `Trainer(callbacks=…)`. TrainingArguments
-are read from the command line as usual, so the config's hyperparameters have their names. `use_cpu`
-matters on nodes without a GPU: without it, the Trainer ignores the other nodes and each trains
-alone. Omit the stopwatch (the Trainer's train_runtime), which is only there to check T.
+are read from the command line as usual, so the config's hyperparameters are named after them.
+`use_cpu` matters on nodes without a GPU: without it, the Trainer ignores the other nodes, and each
+node trains alone. Omit the stopwatch (the Trainer's train_runtime), which is only there to check T.
 """
 
 import os
@@ -26,7 +26,7 @@ from transformers import (
 
 
 class ClockCallback(TrainerCallback):
-    """Measures T like the Trainer's train_runtime: first to last step, evaluations included."""
+    """Measures T like the Trainer's train_runtime: first to last step, including evaluations."""
 
     def on_train_begin(self, args, state, control, **more):
         clock().__enter__()
@@ -42,7 +42,7 @@ class ClockCallback(TrainerCallback):
 
 
 class MadeUpSentences(torch.utils.data.Dataset):
-    """Random words; the class is 1 if the first is in the upper half of the vocabulary."""
+    """Random words; a sentence has class 1 if its first word is in the vocabulary's upper half."""
 
     def __init__(self, rows, seed, words=128, length=31):
         self.sentences = torch.randint(

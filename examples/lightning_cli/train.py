@@ -10,7 +10,8 @@ differ from the usual `LightningCLI(Model, Data)`, since hyperparameters are pas
 (Lightning's Timer), which is only there to check T.
 """
 
-import torchvision_on_cpu  # noqa: F401  (first: Lightning imports torchvision, too; a wheel that fits needs it not)
+# Imported first, because Lightning imports torchvision; not needed with a wheel that matches torch.
+import torchvision_on_cpu  # noqa: F401
 
 # isort: split
 import pytorch_lightning as pl
@@ -30,7 +31,7 @@ class ClockCallback(pl.Callback):
         clock().__enter__()
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
-        # with accumulate_grad_batches=k: every k-th batch, with the samples of k batches
+        # With accumulate_grad_batches=k, call it after every k-th batch, for the samples of all k.
         clock.step(len(batch[0]))
 
     def on_train_end(self, trainer, module):

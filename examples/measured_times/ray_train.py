@@ -1,6 +1,6 @@
 """Time a Ray Train job on 1, 2, 4 and 8 nodes and write times.csv: python ray_train.py
 
-Copy this file next to your my_training.py: its build(config) prepares model and data, and its
+Copy this file next to your my_training.py: build(config) in it prepares model and data, and
 train(job) trains and returns the metric.
 """
 

@@ -34,7 +34,7 @@ comm = MPI.COMM_WORLD
 points, labels = make_rows(args.batch_size, seed=1 + comm.rank)
 weights = np.zeros(FEATURES)
 
-comm.Barrier()  # so that all ranks enter the clock together
+comm.Barrier()  # so that all ranks enter the clock simultaneously
 stopwatch_started = time.perf_counter()
 with clock():
     for _ in range(args.steps):

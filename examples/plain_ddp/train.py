@@ -42,7 +42,7 @@ def make_model():
 
 
 def accuracy(model, images):
-    """Return the accuracy on all images; every rank computes the same."""
+    """Return the accuracy on all images; every rank computes the same value."""
     pixels, labels = images.tensors
     with torch.no_grad():
         return (model(pixels.to(device)).argmax(dim=1).cpu() == labels).float().mean().item()
@@ -60,7 +60,7 @@ torch.manual_seed(0)
 images, held_out = make_images(2048, seed=1), make_images(256, seed=2)
 sampler = DistributedSampler(images)
 loader = DataLoader(images, batch_size=args.batch_size, sampler=sampler)
-# waits for all ranks: they enter the clock together
+# waits for all ranks, so that they enter the clock simultaneously
 model = DistributedDataParallel(make_model().to(device))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 

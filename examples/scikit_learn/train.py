@@ -1,12 +1,12 @@
-"""A random forest on scikit-learn's handwritten digits; one node, as scikit-learn supports no more.
+"""A random forest on scikit-learn's handwritten digits, on one node, as scikit-learn uses only one.
 
     nodesweep run examples/scikit_learn/nodesweep.yaml
     python train.py --trees 300                              # by hand, next to nodesweep_clock.py
 
 Lines added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training
-and `clock.metric()` for the result. `n_jobs` uses the node's processors; no parameter uses a second
-node's, so two nodes would train the same forest twice. To scale over nodes in Python, use another
-library (Dask, Ray, Spark). Omit the stopwatch, which is only there to check T.
+and `clock.metric()` for the result. `n_jobs` uses the processors of the node. No parameter uses
+those of a second node, so two nodes would train the same forest twice. To scale over nodes in
+Python, use another library (Dask, Ray, Spark). Omit the stopwatch, which is only there to check T.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The cases of benchmarks/causes.py, and how they are judged."""
+"""The cases of benchmarks/causes.py, and their verdicts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.nodesweep.scaling.analysis.test_step_budget import rank
 
 
 def said(*ranks: dict[str, Any], **injected: float) -> list[dict[str, Any]]:
-    """The output of nodes whose ranks have these parts."""
+    """Return the output of nodes whose ranks have these parts."""
     train = sum(ranks[0]["seconds"].values())
     nodes = []
     for number, each in enumerate(ranks):

@@ -1,4 +1,4 @@
-"""The chaos program: that its proxy does what its faults say, and a short run."""
+"""The chaos program: its proxy causes the configured faults, and a short run works."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Upstream(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def upstream() -> Iterator[tuple[str, list[bytes]]]:
-    """(endpoint, bodies that arrived) of a server that answers every PUT with `ok`."""
+    """Serve `ok` to every PUT; yield the endpoint and the bodies that arrived."""
     seen: list[bytes] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Upstream,), {"seen": seen}))
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -156,9 +156,8 @@ def upstream() -> Iterator[tuple[str, list[bytes]]]:
 
 
 def put(proxy: Proxy) -> tuple[int, bytes] | None:
-    """(status, body) of a PUT of training code, None where the connection ended without an
-    answer.
-    """
+    """Put training code; return (status, body), or None if the connection ended without a
+    response."""
     connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=300)
     try:
         connection.request("PUT", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", b"body")
@@ -247,7 +246,7 @@ def test_what_comes_after_the_end_of_its_try_does_not_strike(
 
 
 class SageMaker(BaseHTTPRequestHandler):
-    """Knows one job from the beginning."""
+    """A SageMaker that has one job from the beginning."""
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
@@ -280,7 +279,8 @@ def test_proxy_knows_a_new_job_late() -> None:
         return answer.status, json.loads(answer.read())
 
     def known(proxy: Proxy) -> tuple[int, int, int, int]:
-        """(jobs listed, status of a description, of a stop, number of tags)."""
+        """Return (number of listed jobs, status of a description, status of a stop, number of
+        tags)."""
         listed = ask(proxy, "ListTrainingJobs")[1]["TrainingJobSummaries"]
         tags = ask(proxy, "ListTags", ResourceArn="arn:aws:sagemaker:us-east-1:1:training-job/job")[
             1
@@ -333,7 +333,8 @@ def is_connected(process: Forked, endpoint: str) -> bool:
 def test_a_fork_is_a_process_like_any_other(
     tmp_path: Path, benchmark_config: BenchmarkConfig
 ) -> None:
-    """Its own session, folder, log and end, whichever way it ends, while another goes on."""
+    """A fork has a separate session, folder, log and end, however it ends, while another
+    continues."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with closing(Forks(environment)) as forks, dripping_server(DRIPS["silent"]) as endpoint:
         platform = benchmark_config.platform.model_copy(
@@ -342,7 +343,7 @@ def test_a_fork_is_a_process_like_any_other(
         config = write_config(benchmark_config.model_copy(update={"platform": platform}), tmp_path)
 
         def asking(log: str) -> Forked:
-            """Waits for the platform's answer for 10 s."""
+            """Request the platform's response, and wait 10 s for it."""
             return forks.start(["history", "a", "--config", config.name], tmp_path, tmp_path / log)
 
         killed, interrupted, waiting = (asking(log) for log in ("killed", "interrupted", "waiting"))
@@ -372,11 +373,12 @@ CHOSEN = {19: (WORKER_KILLED, KILLED)}
 def test_sweeps_are_done_whatever_strikes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed worker, then kill -9 at a create whose answer is lost; spoilt calls all along. In
-    seed 35 kill -9 before a Processing job is sent, that one lost, then a stop.
+    """Faults strike all along: a killed worker, then kill -9 at a create whose response is lost,
+    and spoiled calls.
 
-    tests/flows has SIGTERM (stages/test_end_signals.py), a detached sweep that is cut off, and a
-    list that lags.
+    In seed 35 kill -9 comes before a Processing job is sent, then that job is lost, then comes a
+    stop. tests/flows has SIGTERM (stages/test_end_signals.py), a detached sweep that is cut off,
+    and a list that lags.
     """
 
     def plan_of(seed: int) -> ChaosPlan:

@@ -1,4 +1,4 @@
-"""The judge of a chaos run sees each broken promise, and none where all were kept."""
+"""The judge of a chaos run finds each broken promise, and finds none where all were kept."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_busy_machine_that_sends_jobs_in_another_order_breaks_no_promise() -> 
 
 
 class Slow:
-    """A process of this very program's, which ends at the fourth look."""
+    """A process of this test program that ends at the fourth poll."""
 
     def __init__(self, looks: int) -> None:
         self.pid, self.looks = os.getpid(), looks
@@ -196,7 +196,8 @@ def validation(
     sweep: str = SWEEP,
     seconds: float | None = 300.0,
 ) -> dict[str, Any]:
-    """A Processing job that had its instances for so long; None: it got none."""
+    """Return a Processing job that had its instances for these seconds; None: it got no
+    instances."""
     times = {"ProcessingStartTime": BEGUN, "ProcessingEndTime": BEGUN + timedelta(0, seconds or 0)}
     return {
         "ProcessingJobName": f"{sweep}-v{attempt}-0123abcd",
@@ -206,7 +207,7 @@ def validation(
 
 
 def on_spark(jobs: list[dict[str, Any]], usd: float, **changes: Any) -> Evidence:
-    """A run on Spark whose report has the validation of the last of the jobs."""
+    """Return a run on Spark whose report has the validation of the last job."""
     recorded = {"job": jobs[-1]["ProcessingJobName"], "billed_seconds": 300.0, "usd": usd}
     report = report_of(DONE) | {"provenance": {"dataset_validation": recorded}}
     plan = ChaosPlan(seed=2, disturbances=(), on_spark=True, **changes.pop("plan", {}))

@@ -1,4 +1,4 @@
-"""The benchmark of decisions on few sweeps: that its arrays follow the product's rules."""
+"""The benchmark of decisions on few sweeps: its array code follows nodesweep's rules."""
 
 from __future__ import annotations
 

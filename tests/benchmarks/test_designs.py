@@ -1,4 +1,4 @@
-"""The benchmark of the designs on few sweeps: that it runs, and would notice a wrong rule."""
+"""The benchmark of the designs on few sweeps: it runs, and would detect a wrong rule."""
 
 from __future__ import annotations
 

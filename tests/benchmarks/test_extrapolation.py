@@ -1,4 +1,4 @@
-"""The benchmark of predictions on few sweeps: that it runs, and would notice a wrong interval."""
+"""The benchmark of extrapolations on few sweeps: it runs, and would detect a wrong interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark counts the sweeps that recommend what fails too often."""
+"""The benchmark counts the sweeps that recommend a node count whose attempts fail too often."""
 
 from __future__ import annotations
 

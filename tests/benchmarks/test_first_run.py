@@ -1,4 +1,4 @@
-"""The promises of a newcomer's first runs."""
+"""The promises about a new user's first runs."""
 
 from __future__ import annotations
 

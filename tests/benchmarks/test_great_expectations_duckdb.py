@@ -1,4 +1,4 @@
-"""The comparison with Great Expectations on DuckDB: what it draws, judges and counts."""
+"""The comparison with Great Expectations on DuckDB: its random data, verdicts and counts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The image's benchmark without containers: what each case changes, what it counts, and what it
-would not let pass.
-"""
+"""The image's benchmark without containers: the changes and counts of each case, and the results
+that it rejects."""
 
 from __future__ import annotations
 
@@ -19,9 +18,8 @@ LAYERS = {"sha256:base": 1000, "sha256:installed": 100}
 
 @pytest.fixture(scope="module")
 def tries(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Measurement]]:
-    """All cases, two tries each, of a builder that needs no time; every image has a last layer of
-    its own.
-    """
+    """Return all cases, measured twice, with a builder that takes no time; the last layer of each
+    image is unique."""
     context = tmp_path_factory.mktemp("context") / "image"
     shutil.copytree(IMAGE, context, ignore=shutil.ignore_patterns("__pycache__"))
     images: list[str] = []

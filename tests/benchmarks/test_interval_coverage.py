@@ -1,4 +1,4 @@
-"""The coverage benchmark on few sweeps: that it runs, and that it would notice wrong intervals."""
+"""The coverage benchmark on few sweeps: it runs, and would detect wrong intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of many jobs: its shapes, limits and what it reads, and a short run."""
+"""The benchmark of many jobs: its sweep shapes, limits and measurements, and a short run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The network benchmark without nodes: the line's own time, and what a limit cannot do."""
+"""The network benchmark without nodes: the expected times, the exit code, and refused node
+counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The overhead benchmark: that its parts add up, that it counts what it should, and a short run."""
+"""The overhead benchmark: its parts add up, its counts are right, and a short run works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of predictions on few sweeps: that it runs, and that its simulator adds up."""
+"""The benchmark of predictions on few sweeps: it runs, and the parts of its simulator add up."""
 
 from __future__ import annotations
 

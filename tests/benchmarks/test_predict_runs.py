@@ -1,4 +1,4 @@
-"""The cases of benchmarks/predict_runs.py, and how their predictions are judged."""
+"""The cases of benchmarks/predict_runs.py, and the verdicts on their predictions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from tests.nodesweep.scaling.analysis.test_step_budget import rank
 
 
 def said(run: Run) -> list[dict[str, Any]]:
-    """The files of a run: 10 ms of compute per sample, 20 ms of exchange on several nodes."""
+    """Return the files of a run with 10 ms of compute per sample, and 20 ms of exchange on several
+    nodes."""
     exchange = 0.02 * 20 * (run.nodes > 1)
     passes = 0.01 * 20 * run.batch * (1 + 0.01 * run.repeat)
     ranks = [

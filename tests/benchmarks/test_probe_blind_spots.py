@@ -1,4 +1,5 @@
-"""The benchmark of probes that do not see all of a run: what was wrong is no longer recommended."""
+"""The benchmark of probes that see only part of a run: earlier wrong recommendations no longer
+occur."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ def ran(nodes: int, repeat: int, phase: str, **parts: float) -> Ran:
 
 
 def runs(repeats: int) -> list[Ran]:
-    """At 2 nodes 1 of 6 s is communication; with 16-bit gradients T is 5.45 s."""
+    """Return runs whose communication at 2 nodes takes 1 of 6 s; with 16-bit gradients T is
+    5.45 s."""
     made = []
     for repeat in range(1, repeats + 1):
         noise = repeat / 1000

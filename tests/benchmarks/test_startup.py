@@ -1,6 +1,5 @@
-"""The start of the commands: what they may not import, and what the benchmark says of its numbers,
-which are its own.
-"""
+"""The start-up of commands: modules that they must not import, and the benchmark's table and
+verdict."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ MISSED = Cell("cached re-run", 60.0, 60.1, 1.202, (1.202,))
 
 
 def imported(*arguments: str) -> list[str]:
-    """The modules that a command has imported when it ends."""
+    """Return the modules that a command has imported when it ends."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
         cwd=REPOSITORY,
@@ -46,7 +45,7 @@ def imported(*arguments: str) -> list[str]:
 
 
 def packages(modules: list[str]) -> set[str]:
-    """Their top-level packages."""
+    """Return the top-level packages of these modules."""
     return {name.partition(".")[0] for name in modules}
 
 
@@ -70,7 +69,7 @@ def test_what_sends_nothing_imports_nothing_of_the_stages_that_come_later(
 
 
 def test_session_starts_prefects_server_before_anything_heavy_is_imported() -> None:
-    """These imports stand between a run's config and the start of platform and server."""
+    """These imports take place between the config of a run and the start of platform and server."""
     program = "import json, sys, nodesweep.cli.session; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program],

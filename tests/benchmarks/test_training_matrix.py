@@ -1,4 +1,5 @@
-"""The matrix without any torch: what it plans, what it takes for a refusal, and what it stores."""
+"""The matrix without any torch: its planned checks, its recognition of refusals, and its stored
+result."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def test_a_refusal_is_one_sentence_of_every_rank(trainer: Trainer) -> None:
 def test_a_crash_is_no_refusal_and_no_training(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This environment has no torch: the program ends with a traceback."""
+    """This environment has no torch, so the program ends with a traceback."""
     with pytest.raises(CheckError, match=r"\[1\], .*No module"):
         trainer.refusal("--epochs", "1")
     with pytest.raises(CheckError, match=r" 1: .*No module"):
@@ -64,7 +65,7 @@ def test_a_crash_is_no_refusal_and_no_training(
 
 
 class Recorded(Trainer):
-    """Answers with metrics that a training could have left."""
+    """Responds with metrics that a training could have written."""
 
     def __init__(self, scratch: Path, **metrics: Any) -> None:
         super().__init__(Path("python"), scratch)

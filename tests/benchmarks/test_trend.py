@@ -1,4 +1,4 @@
-"""The trend benchmark on few histories: that it runs, and that it would notice a wrong chart."""
+"""The trend benchmark on few histories: it runs, and would detect a wrong chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks of validation: their data holds what is asked of it, and both ways say so."""
+"""The benchmarks of validation: their generated data meet the checks, by every way."""
 
 from __future__ import annotations
 

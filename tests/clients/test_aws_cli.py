@@ -1,7 +1,7 @@
-"""The AWS CLI, unmodified, v1 and v2: all that a user of training jobs does with it.
+"""The unmodified AWS CLI, v1 and v2, performs all operations that a user of training jobs needs.
 
-v1 is led here by what `nodesweep local start` says to export, v2 by --endpoint-url: before 2.13 it
-does not read AWS_ENDPOINT_URL.
+v1 reaches the platform by the variables that `nodesweep local start` prints, v2 by --endpoint-url,
+because it does not read AWS_ENDPOINT_URL before 2.13.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECONDS = 120.0  # for a machine that has much else to do
 
 @dataclass(frozen=True)
 class AwsCli:
-    """One AWS CLI, led to a platform."""
+    """An AWS CLI that calls the platform."""
 
     major: int
     program: Path
@@ -49,15 +49,15 @@ class AwsCli:
 
     @property
     def client_error(self) -> int:
-        """The exit code of an error that the service answered."""
+        """The exit code with which this CLI reports an error of the service."""
         return 255 if self.major == 1 else 254
 
     def name(self, what: str) -> str:
-        """A name of this CLI's own: both talk to the same platform."""
+        """Return a name that only this CLI uses, since both call the same platform."""
         return f"{what}-v{self.major}"
 
     def run(self, *arguments: str, expect: int = 0) -> str:
-        """Output on stdout; on stderr where an exit code other than 0 is expected."""
+        """Run the CLI; return its stdout, or its stderr if a nonzero exit code is expected."""
         done = subprocess.run(
             [str(self.program), *self.options, *arguments],
             env=self.variables,
@@ -74,7 +74,7 @@ class AwsCli:
 
 
 def find_v2() -> Path:
-    """The first CLI v2 on the path; without one the test is skipped."""
+    """Return the first CLI v2 on PATH; skip the test if there is none."""
     for folder in dict.fromkeys([*os.environ["PATH"].split(os.pathsep), "/usr/bin"]):
         program = Path(folder) / "aws"
         if program.parent != OWN and os.access(program, os.X_OK):
@@ -87,7 +87,7 @@ def find_v2() -> Path:
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """Nodes are threads: what is tried here is what the API answers."""
+    """A platform whose nodes are threads, since only the API's responses are tested."""
     for served in serve_platform(tmp_path_factory.mktemp("platform")):
         served.s3.create_bucket(Bucket="results")
         yield served
@@ -103,7 +103,7 @@ def cli(request: pytest.FixtureRequest, platform: SimpleNamespace, tmp_path: Pat
 
 
 def create(cli: AwsCli, folder: Path, name: str, program: str = "quick", **changes: Any) -> str:
-    """Create a job by a file; its ARN."""
+    """Create a job from a file and return its ARN."""
     file = folder / "job.json"
     file.write_text(json.dumps(job_request(name, program, **changes)))
     made = cli.json("sagemaker", "create-training-job", "--cli-input-json", f"file://{file}")
@@ -186,7 +186,7 @@ def test_a_job_from_its_file_to_its_end(
 
 
 def metric_values(cli: AwsCli, name: str) -> list[float]:
-    """CloudWatch's values of the job's train:loss, by minute, of the last hour."""
+    """Return CloudWatch's values of the job's train:loss by minute, for the last hour."""
     metric = {
         "Namespace": GROUP,
         "MetricName": "train:loss",

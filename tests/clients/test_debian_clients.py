@@ -1,4 +1,4 @@
-"""rclone and s3cmd as Debian has them, unmodified: the first steps of who moves data with them."""
+"""Debian's rclone and s3cmd, unmodified: the first steps of a user who copies data with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A file that goes in parts, and one whose name has a space."""
+    """A file that is uploaded in parts, and a file whose name has a space."""
     folder = tmp_path / "data"
     (folder / "deep").mkdir(parents=True)
     (folder / "a b.csv").write_text("1,2\n")
@@ -40,7 +40,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def runner(program: str, home: Path, *options: str) -> Callable[..., str]:
-    """run(arguments) of the program; the test is skipped where there is none."""
+    """Return a function that runs the program with arguments; skip the test if it is not
+    installed."""
     path = shutil.which(program)
     if path is None:
         pytest.skip(f"there is no {program} on this machine: apt-get install {program} (Debian 12)")

@@ -1,4 +1,4 @@
-"""docs/local-platform.md: its blocks run as they stand, one after the other, in an empty folder."""
+"""The blocks of docs/local-platform.md run unchanged, one after the other, in an empty folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 900.0  # for a machine that has much else to do
 
 
 def as_script(port: int) -> str:
-    """All blocks as one script of bash; the platform gets a port that is free here."""
+    """Join all blocks into one bash script, with a free port for the platform."""
     lines = ["set -e"]
     for language, text in BLOCKS:
         program = f"python - <<'END_OF_BLOCK'\n{text}END_OF_BLOCK"

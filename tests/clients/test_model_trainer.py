@@ -44,7 +44,7 @@ def platform(
     image_store: ProcessImageStore,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SimpleNamespace]:
-    """A platform with the process engine, in a process of its own, with the tests' image store."""
+    """A platform with the process engine in a separate process, with the tests' image store."""
     state_dir = tmp_path_factory.mktemp("platform")
     if problem := Containment.find(state_dir).opt_ml_problem:
         pytest.skip(f"no /opt/ml of a node's own on this machine: {problem}")
@@ -58,7 +58,7 @@ def platform(
 
 
 def put_table(s3: Any) -> None:
-    """The data of the jobs' channel."""
+    """Upload the data of the jobs' channel."""
     s3.create_bucket(Bucket="tables")
     s3.put_object(Bucket="tables", Key="own/table.csv", Body=b"1,2\n3,4\n")
 
@@ -71,7 +71,7 @@ def train(
     plan: str = "-",
     *boom: str,
 ) -> tuple[str, dict[str, Any]]:
-    """Output of the client, and its job's description once that is over."""
+    """Return the output of the client, and the description of its job after the job's end."""
     config = folder / "sdk.yaml"
     config.write_text(SDK_CONFIG)
     variables = client_variables(
@@ -89,13 +89,13 @@ def train(
 
 
 def asked_for(job: dict[str, Any]) -> dict[str, Any]:
-    """The ResourceConfig that the SDK sent, without what the platform adds to it."""
+    """Return the ResourceConfig that the SDK sent, without the platform's additions."""
     resources = job["ResourceConfig"].items()
     return {name: value for name, value in resources if not name.startswith("Selected")}
 
 
 def sent(**training: Any) -> dict[str, Any]:
-    """The ResourceConfig that nodesweep sends for the same inputs."""
+    """Return the ResourceConfig that nodesweep sends for the same inputs."""
     asked = {"instance_type": "ml.local.large", "volume_size_gb": 1, **training}
     section = CONFIG.training.model_copy(update=asked)
     sweep = CONFIG.sweep.model_copy(update={"node_counts": (2,)})

@@ -1,6 +1,6 @@
-"""docs/rehearse.md and docs/tutorial-local.md: their blocks run as they stand, on one platform.
+"""The blocks of docs/rehearse.md and docs/tutorial-local.md run unchanged, on one platform.
 
-The tutorial's own `nodesweep run local` is left out: tests/test_end_to_end.py runs it.
+The tutorial's own `nodesweep run local` is left out, because tests/test_end_to_end.py runs it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""s3fs and awswrangler, unmodified: the blocks of docs/local-platform.md that use them run as they
-stand. They have an environment of their own, since their botocore is not the other clients'.
+"""s3fs and awswrangler, unmodified: the blocks of docs/local-platform.md that use them run
+unchanged.
+
+They have a separate environment, since they need another botocore than the other clients.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
 
 
 def run_block(platform: SimpleNamespace, folder: Path, client: str) -> str:
-    """Output of the page's one block that imports the client."""
+    """Run the page's only block that imports the client, and return its output."""
     [block] = [text for text in BLOCKS if f"import {client}" in text]
     program = folder / f"use_{client}.py"
     program.write_text(block)

@@ -1,6 +1,5 @@
-"""The SageMaker Python SDK v2, unmodified: an estimator on two nodes, attach() to its job, its
-metrics and its logs; a ScriptProcessor and a PySparkProcessor.
-"""
+"""The SageMaker Python SDK v2, unmodified: an estimator on two nodes, attach() to its job, the
+job's metrics and logs, a ScriptProcessor and a PySparkProcessor."""
 
 from __future__ import annotations
 
@@ -30,14 +29,14 @@ SageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true}}}
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """Nodes are threads: what is tried here is what the API answers."""
+    """A platform whose nodes are threads, since only the API's responses are tested."""
     for served in serve_platform(tmp_path / "platform"):
         served.s3.create_bucket(Bucket="results")
         yield served
 
 
 def run_sdk(platform: SimpleNamespace, folder: Path, program: Path, *arguments: str) -> str:
-    """Output of a program of the SDK's."""
+    """Run a program that uses the SDK, and return its output."""
     settings = folder / "sdk.yaml"
     settings.write_text(SDK_CONFIG)
     more = {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(settings)}
@@ -69,7 +68,7 @@ def test_processors(platform: SimpleNamespace, tmp_path: Path) -> None:
     seen: dict[str, list[str]] = {}
 
     def look(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-        """Notes what the job is started with, and which files are there."""
+        """Record the environment of the job, and the files that it finds."""
         work = node.opt_ml / "processing"
         files = sorted(str(path.relative_to(work)) for path in work.rglob("*") if path.is_file())
         command = [*job.container_entrypoint, *job.container_arguments]

@@ -1,4 +1,4 @@
-"""`nodesweep local start` says what leads clients to it: its lines run as they stand."""
+"""The lines with which `nodesweep local start` directs clients to the platform run unchanged."""
 
 from __future__ import annotations
 

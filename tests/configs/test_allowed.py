@@ -58,7 +58,7 @@ LocalDirectory or refuse paths.
 
 
 def texts_of(section: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, annotation with its constraints) of each field of texts or of anything."""
+    """Return (dotted name, annotation with its constraints) of each field that accepts text."""
     for name, field in section.model_fields.items():
         kinds = kinds_of(field.annotation)
         inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
@@ -73,7 +73,8 @@ def kinds_of(annotation: Any) -> set[Any]:
 
 
 def takes(annotation: Any, text: str) -> bool:
-    """Return True if the text is a value of the field, or an entry of its list or mapping."""
+    """Return True if the text is a valid value of the field, or a valid entry of its list or
+    mapping."""
     for value in (text, (text,), {"a": text}):
         try:
             TypeAdapter(annotation).validate_python(value)
@@ -84,7 +85,7 @@ def takes(annotation: Any, text: str) -> bool:
 
 
 def test_no_field_takes_a_path_that_is_not_compared() -> None:
-    """One that is added may not be forgotten."""
+    """A new field of this kind must not be forgotten."""
     fields = dict(texts_of(BenchmarkConfig))
     paths = {*marked_fields(BenchmarkConfig, LOCAL_PATH)}
     assert paths == {
@@ -100,7 +101,7 @@ def test_no_field_takes_a_path_that_is_not_compared() -> None:
 
 
 def test_no_field_but_the_endpoint_takes_a_url_that_is_called() -> None:
-    """Other fields of free text take one, and nothing is called by them."""
+    """Other fields of free text accept a URL, but no code calls it."""
     urls = {
         name
         for name, annotation in texts_of(BenchmarkConfig)
@@ -174,7 +175,7 @@ def test_no_spelling_leads_out_of_an_allowed_folder(
 
 
 def test_a_folder_to_read_is_none_to_write_to() -> None:
-    """Nor is the platform's, where its key lies, one to send."""
+    """The folder of the platform, which holds its key, must not be sent either."""
     worker = STRICT | {
         LOCAL_PLATFORM["platform.state_directory"]: "/var/lib/platform",
         LOCAL_PLATFORM["platform.endpoint_url"]: "http://127.0.0.1:4570",

@@ -1,6 +1,5 @@
-"""The catalogue: every row is a type AWS knows, carries its sources, and an unknown type names its
-neighbours.
-"""
+"""The catalog: every row is a type of AWS and names its sources, and the message about an unknown
+type names similar ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dataset section of a config: which checks go with which format; a program without data."""
+"""The dataset section of a config: the checks of each format, and programs without data."""
 
 from __future__ import annotations
 

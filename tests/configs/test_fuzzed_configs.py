@@ -1,7 +1,7 @@
-"""800 shipped configs with something wrong in each: exit code 0, 2 or 3, soon, and never a
+"""800 shipped configs, each with a defect, end soon with exit code 0, 2 or 3, and never with a
 traceback.
 
-A failure names its seed and number: NODESWEEP_FUZZ="SEED:NUMBER" runs that one alone.
+A failure names its seed and number; NODESWEEP_FUZZ="SEED:NUMBER" runs only that config.
 """
 
 from __future__ import annotations
@@ -137,9 +137,7 @@ SNIPPETS = (
 
 
 class Inputs:
-    """The n-th input of a seed: a shipped config, something wrong with it, and the command that is
-    to read it.
-    """
+    """The n-th input of a seed: a shipped config, its defect, and the command that reads it."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -147,7 +145,7 @@ class Inputs:
         self._raws = [yaml.safe_load(text) for text in self._texts]
 
     def __getitem__(self, number: int) -> tuple[Path, bytes, list[str]]:
-        """(the shipped file, the content in its place, the command)"""
+        """Return (shipped file, replacement of its content, command)."""
         chance = random.Random(f"{self.seed}:{number}")
         which = chance.randrange(len(SHIPPED))
         if chance.random() < 0.6:
@@ -166,9 +164,8 @@ class Inputs:
 
 
 def _change_value(raw: dict[Any, Any], other: dict[Any, Any], chance: random.Random) -> None:
-    """Replace, remove, copy or add one value somewhere; half the time, by what `other` has
-    there.
-    """
+    """Replace, remove, copy or add a value somewhere; half the time, use a value of `other` from
+    the same place."""
     parent, key = chance.choice(list(_places(raw)) or [(raw, "x")])
     if chance.random() < 0.5:
         section = chance.choice(sorted(set(raw) & set(other), key=str) or ["name"])
@@ -194,7 +191,7 @@ def _change_value(raw: dict[Any, Any], other: dict[Any, Any], chance: random.Ran
 
 
 def _near(value: Any, chance: random.Random) -> Any:
-    """The value, or one of its kind."""
+    """Return the value, or another of the same kind."""
     if isinstance(value, bool) or chance.random() < 0.5:
         return value
     if isinstance(value, int | float):
@@ -203,7 +200,7 @@ def _near(value: Any, chance: random.Random) -> Any:
 
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    """(mapping or list, key or index) of every value below."""
+    """Yield (mapping or list, key or index) of every value below."""
     for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
         yield node, key
         if isinstance(value, dict | list) and len(value) < 50:
@@ -241,7 +238,8 @@ def _change_bytes(content: bytes, chance: random.Random) -> bytes:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Where a config finds what the shipped ones name, and what it writes into instead."""
+    """The folder in which a config finds the files that shipped configs name, and to which it
+    writes."""
     (tmp_path / "configs" / "examples").mkdir(parents=True)
     (tmp_path / "infra").symlink_to(REPOSITORY / "infra")
     (tmp_path / "configs" / "data").symlink_to(REPOSITORY / "configs" / "data")

@@ -1,4 +1,4 @@
-"""sweep.instance_types in a config: what is refused, and that others keep their digests."""
+"""sweep.instance_types in a config: refused values, and unchanged digests of configs without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds and patterns of the job features; what breaks them is named by field."""
+"""Bounds and patterns of the job features; an error names the field that violates them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script that makes the table of instance types out of installed packages."""
+"""The script that builds the table of instance types from installed packages."""
 
 from __future__ import annotations
 

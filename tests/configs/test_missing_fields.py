@@ -1,4 +1,4 @@
-"""Missing fields of a config are named with what to write."""
+"""Errors about missing fields of a config say what to write."""
 
 from __future__ import annotations
 

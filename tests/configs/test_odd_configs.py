@@ -1,6 +1,4 @@
-"""Configs that say what can't be meant: each ends with exit code 2 and a message that names the
-field, soon.
-"""
+"""Configs that cannot be meant end soon, with exit code 2 and a message that names the field."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ MAX_MESSAGE_CHARACTERS = 10_000
 
 
 def check(*arguments: str | Path) -> Result:
-    """Run a command; whatever it is given, it may take no time and show no traceback."""
+    """Run a command, which must end soon and show no traceback, whatever its arguments."""
     began = time.process_time()
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert time.process_time() - began < MAX_CPU_SECONDS
@@ -34,7 +32,7 @@ def check(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def folder(tmp_path: Path, raw_config: dict[str, Any]) -> Path:
-    """A folder with a valid config, bench.yaml, and what it names."""
+    """A folder with a valid config, bench.yaml, and the files that it names."""
     for name in ("data", "image", "code"):
         (tmp_path / name).mkdir()
     (tmp_path / "bench.yaml").write_text(yaml.safe_dump(raw_config))

@@ -20,7 +20,7 @@ def test_presets_are_the_benchmarks_below_configs_by_path() -> None:
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_is_a_benchmark(name: str) -> None:
-    """With its paths made absolute, as a worker in another directory needs them."""
+    """Paths are made absolute, as a worker in another directory needs them."""
     config = config_from_preset(name, {})
     assert config == load_config(PRESETS_DIRECTORY / f"{name}.yaml")
     assert (
@@ -37,7 +37,7 @@ def test_unknown_preset_is_refused_with_those_there_are(snapshot: SnapshotAssert
 def test_a_file_that_is_no_config_is_an_empty_preset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever starts another benchmark must not stumble over it."""
+    """A user who starts another benchmark must not get an error from it."""
     monkeypatch.setattr(presets, "PRESETS_DIRECTORY", tmp_path)
     for name, text in {"broken": "a: [", "list": "[1]", "mine": "sweep: {repeats: 5}"}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
@@ -55,7 +55,7 @@ def test_change_replaces_a_value_and_none_keeps_the_presets(value: int | None) -
 
 
 def test_values_arrive_as_they_are_given() -> None:
-    """Words that YAML would read as something else among them."""
+    """The values include words that YAML would read as something else."""
     changes: dict[str, Any] = {
         "training.environment": {"A": "no", "B": "1e3", "C": "null", "D": 'a "b": [c]'},
         "training.distribution": {"kind": "torch_distributed"},

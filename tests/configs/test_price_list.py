@@ -1,4 +1,4 @@
-"""The table of prices by region, and which price of a type counts."""
+"""The table of prices by region, and the price that applies to a type."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Marks on fields: which of a config's fields leave a measurement as it is, and which ones a
-comparison passes over.
-"""
+"""Marks on fields: which fields of a config leave a measurement unchanged, and which a comparison
+ignores."""
 
 from __future__ import annotations
 
@@ -36,9 +35,7 @@ def test_a_mark_is_found_in_inner_sections_and_a_marked_section_stands_for_its_f
 
 
 def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
-    """A field that is added to or taken from these changes which sweeps are resumed, and which ones
-    compare.
-    """
+    """A change of these fields changes which sweeps are resumed, and which are compared."""
     assert set(marked_fields(BenchmarkConfig, NOT_MEASURED)) == {
         *(f"image.{name}" for name in ("build_timeout_minutes", "builder", "codebuild_project")),
         *(

@@ -1,4 +1,4 @@
-"""Allowed contents of a form's `settings`, as the server sees them before a run is made."""
+"""Allowed contents of a form's `settings`, which the server checks before it creates a run."""
 
 from __future__ import annotations
 

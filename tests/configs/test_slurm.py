@@ -1,4 +1,4 @@
-"""The section of a Slurm cluster, and what a config for one may not have."""
+"""The section of a Slurm cluster, and the fields that a config with it must not have."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RAW: dict[str, Any] = {
 
 
 def config(**changes: dict[str, Any]) -> BenchmarkConfig:
-    """The config, with these sections changed."""
+    """Return the config with these sections changed."""
     raw = {**RAW, **{name: {**RAW.get(name, {}), **change} for name, change in changes.items()}}
     return parse_config(raw, "the config")
 
@@ -58,7 +58,7 @@ BIG: dict[str, Any] = {
 
 
 def variants(*settings: dict[str, Any]) -> dict[str, Any]:
-    """The changes that add variants a, b, ... with these settings."""
+    """Return the changes that add variants a, b, … with these settings."""
     named = [{"name": name, "set": each} for name, each in zip("abcd", settings, strict=False)]
     return {"sweep": {**RAW["sweep"], "variants": named}}
 

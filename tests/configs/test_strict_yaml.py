@@ -12,7 +12,8 @@ from nodesweep.configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, 
 
 
 def bomb(levels: int, merge: bool = False) -> str:
-    """Ten aliases of the level before on each level: 10^levels values."""
+    """Return nested aliases, ten of the previous level on each level, which stand for 10^levels
+    values."""
     lines = ["a0: &a0 {x: 1}" if merge else "a0: &a0 [x]"]
     for level in range(1, levels + 1):
         aliases = ", ".join([f"*a{level - 1}"] * 10)

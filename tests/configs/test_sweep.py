@@ -1,4 +1,4 @@
-"""The designs of a sweep: what each of them takes, and what is refused with it."""
+"""The designs of a sweep: the fields that each design accepts, and those that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sweep.variants of a config: each one's own config, and what is refused."""
+"""sweep.variants of a config: the config of each variant, and refused variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The amount of work of a run where its config and its own settings differ."""
+"""The amount of work of a run whose config and settings differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIXED = "search_mlp_p3"
 
 
 def sized(changes: Mapping[str, Any]) -> BenchmarkConfig:
-    """A config that asks for 40 s, with these changes."""
+    """Return a config with a workload of 40 s and these changes."""
     return config_from_value(_sized_as_written(), "mine", changes)
 
 
@@ -92,7 +92,7 @@ def test_the_seconds_go_only_where_the_design_then_ends_the_jobs(
 
 
 def test_epochs_of_the_preset_win_over_no_seconds_of_a_form() -> None:
-    """None in a form is as in the preset."""
+    """None in a form means the value of the preset."""
     assert _seconds(config_from_preset(FIXED, {"training.baseline_seconds": None})) is None
 
 
@@ -112,7 +112,8 @@ def test_steps_and_seconds_replace_each_other_and_the_epochs_of_the_preset() -> 
 
 
 def test_epochs_of_a_program_of_ones_own_are_its_own() -> None:
-    """They may be its schedule's: what it makes of the steps is its to say."""
+    """The epochs may belong to the program's schedule, so the program decides how it uses the
+    steps."""
     changes = {"training.source_dir": "/code", "training.baseline_seconds": 60}
     assert "epochs" in config_from_preset(FIXED, changes).training.hyperparameters
 

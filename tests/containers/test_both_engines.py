@@ -1,6 +1,5 @@
-"""The same small sweep on processes and on containers: what is asked, answered and left behind is
-the same.
-"""
+"""The same small sweep on processes and on containers has the same requests, responses and
+results."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ METRICS = [{"Name": "train_seconds", "Regex": r"(?:^|\s)train_seconds=([0-9.eE+-
 
 @pytest.fixture(scope="module")
 def processes(image_store, tmp_path_factory):
-    """A platform with the process engine, in a process of its own, with the tests' image store."""
+    """A platform with the process engine in a separate process, with the tests' image store."""
     state_dir = tmp_path_factory.mktemp("processes")
     for name in ("images", "venvs"):
         (state_dir / name).symlink_to(ROOT / ".nodesweep" / "tests" / name)
@@ -55,9 +54,8 @@ def processes(image_store, tmp_path_factory):
 
 
 def run_sweep(platform, image):
-    """One and two nodes, a request that the program refuses, and a stopped job; their descriptions
-    by name.
-    """
+    """Run one node and two nodes, a request that the program refuses, and a stopped job; return
+    their descriptions by name."""
     put_data(platform)
     for name, count, changes in (
         ("one", 1, {"per-replica-batch-size": "4096"}),
@@ -105,7 +103,8 @@ def create(platform, image, name, count, hyperparameters):
 
 @pytest.fixture(scope="module")
 def both(processes, image_uri, platform, training_image):
-    """(platform, jobs) of each engine; the two never run at once, as they share the cores."""
+    """Yield (platform, jobs) of each engine; the two run one after the other, as they share the
+    cores."""
     return (processes, run_sweep(processes, image_uri)), (
         platform,
         run_sweep(platform, training_image),
@@ -113,7 +112,7 @@ def both(processes, image_uri, platform, training_image):
 
 
 def results(platform, name):
-    """File name -> content of a job's output."""
+    """Return the content of each file in a job's output, by name."""
     body = platform.s3.get_object(Bucket="results", Key=f"jobs/{name}/output/output.tar.gz")[
         "Body"
     ].read()
@@ -126,14 +125,14 @@ def results(platform, name):
 
 
 def file_names(platform, name):
-    """Without what TensorBoard puts its host and time into."""
+    """Return the file names without the host and time that TensorBoard adds."""
     return sorted(
         re.sub(r"events\.out\.tfevents\..*", "events", file) for file in results(platform, name)
     )
 
 
 def schema(value):
-    """Keys and types; a list by what its first entry is."""
+    """Return keys and types; a list has the type of its first entry."""
     if isinstance(value, dict):
         return {key: schema(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -184,8 +183,7 @@ def test_files_left_behind_are_the_same(both, name):
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_metrics_have_the_same_schema_and_the_same_training(both, name):
     """The same seed gives the same batches: what was trained is equal, only how long it took
-    differs.
-    """
+    differs."""
     metrics = [json.loads(results(platform, name)["metrics.json"]) for platform, _ in both]
     assert schema(metrics[0]) == schema(metrics[1])
     for field in ("steps", "samples", "world", "batch", "optimizer", "model"):

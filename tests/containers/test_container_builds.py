@@ -1,6 +1,5 @@
-"""CodeBuild's twin with a container builder: the project's buildspec, a real registry, ECR's
-answers.
-"""
+"""The emulated CodeBuild with a container builder: the project's buildspec, a real registry, and
+ECR's responses."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def digest_in_ecr(platform, tag):
 
 
 def registry(platform):
-    """The address in ECR's answers."""
+    """The registry's address in ECR's responses."""
     uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0][
         "repositoryUri"
     ]

@@ -1,4 +1,4 @@
-"""However a platform with containers ends, none of them is left, nor a network."""
+"""However a platform with containers ends, it leaves no container and no network."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_killed_server_takes_its_nodes_with_it_and_its_images_stay(base_image, t
 
 @pytest.fixture
 def engine(platform, cli, tmp_path):
-    """An engine beside the platform's, with short times; its images are the platform's."""
+    """An engine next to that of the platform, with short deadlines and the same images."""
     made, images = make_container_engine(tmp_path / "state", platform.endpoint, None)
     made._times = RunTimes(
         stop_term_seconds=2.0, failure_grace_seconds=0.5, failure_term_seconds=1.0
@@ -87,7 +87,7 @@ def spec(image: str, program: str, count: int = 1) -> JobSpec:
 
 
 def start(engine: ContainerEngine, job: JobSpec):
-    """The run in a thread: (nodes, lines, stop, results, thread)."""
+    """Start the run in a thread; return (nodes, lines, stop, results, thread)."""
     nodes, lines, stop, results = engine.prepare(job), [], threading.Event(), []
     work = threading.Thread(
         target=lambda: results.append(
@@ -101,7 +101,8 @@ def start(engine: ContainerEngine, job: JobSpec):
 
 @pytest.fixture
 def local_image(tiny_image):
-    """Known to this machine's podman by its digest once the platform has pulled it."""
+    """Return the image's digest in this machine's podman, once the platform has pulled the
+    image."""
     subprocess.run(
         ["podman", "pull", "--quiet", "--tls-verify=false", tiny_image],
         check=True,

@@ -1,6 +1,5 @@
-"""Jobs beside each other: as many as the machine's cores hold, each with its own quota, end and
-results.
-"""
+"""Simultaneous jobs: as many as the machine's cores hold, each with a separate quota, end and
+results."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def state(platform, name):
 
 @pytest.fixture(scope="module")
 def burned(platform, tiny_image):
-    """Two jobs whose nodes would each take a CPU, created one after the other."""
+    """Two jobs, created one after the other, whose nodes would each use a whole CPU."""
     for name in ("burn-a", "burn-b"):
         create_job(platform, name, tiny_image, "burn")
     return {name: wait_for_end(platform, name) for name in ("burn-a", "burn-b")}

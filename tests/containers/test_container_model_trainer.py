@@ -1,6 +1,6 @@
 """The SageMaker Python SDK v3's ModelTrainer, unmodified, on two nodes that are containers.
 
-Their image is the base alone: an entry point of the request's own needs no `train` in it, only
+Their image is the base image, since a job with an entry point in its request needs no `train`, only
 bash, Python, pip and torch.
 """
 

@@ -1,5 +1,6 @@
-"""What a launcher of AWS starts by mpirun: two nodes of two processes each, over sshd in the
-containers. test_container_recipes.py has mpirun alone.
+"""A launcher of AWS that uses mpirun: two nodes of two processes each, over sshd in the containers.
+
+test_container_recipes.py tests mpirun alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nodes as containers: what a program finds in one, and how one ends."""
+"""Nodes as containers: the environment of a program, and the ways in which a node ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 @pytest.fixture(scope="module")
 def looked(platform, tiny_image):
-    """A job of two nodes that look around, and what each has seen."""
+    """Run a job of two nodes that inspect their environment; return the facts of each."""
     environment = {"MULTI": "two\nlines 'quoted' $HOME"}
     job = run_job(platform, "look", tiny_image, "look", 2, Environment=environment)
     assert_completed(platform, job)

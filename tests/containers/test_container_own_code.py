@@ -1,6 +1,5 @@
-"""The project's image under real containers: its own program, and code that a job brings, unpacked
-in its place.
-"""
+"""The project's image in real containers: the shipped program, and a job's own code, which is
+unpacked in its place."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ def upload_code(platform):
 
 
 def run_job(platform, image, name, hyperparameters, environment=None):
-    """Two nodes; the job's description once it is over."""
+    """Run two nodes; return the job's description after its end."""
     put_data(platform)
     source = {"S3DataType": "S3Prefix", "S3Uri": "s3://data/digits/"}
     platform.sagemaker.create_training_job(
@@ -65,8 +64,7 @@ def run_job(platform, image, name, hyperparameters, environment=None):
 
 def test_own_code_runs_in_the_projects_image(platform, training_image):
     """As `build_request` asks for it: the hyperparameter for the code, the environment for its
-    entry point.
-    """
+    entry point."""
     upload_code(platform)
     code = {
         "sagemaker_submit_directory": '"s3://source/sourcedir.tar.gz"',

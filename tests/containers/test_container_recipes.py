@@ -1,4 +1,4 @@
-"""The recipe of examples/ that mpirun starts: ranks on two containers, over ssh between them."""
+"""The recipe of examples/ that uses mpirun: ranks on two containers, connected by ssh."""
 
 from __future__ import annotations
 

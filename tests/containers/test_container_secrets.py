@@ -1,4 +1,4 @@
-"""Secrets planted in a build's inputs, searched for in all that an image is made of."""
+"""Secrets planted in a build's inputs are not in any part of the image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 
 def planted_context(folder: Path) -> Path:
-    """A context as nodesweep sends it; its Dockerfile copies all of it and uses an argument."""
+    """Return a context as nodesweep sends it; its Dockerfile copies all files and uses an
+    argument."""
     written, sent = folder / "written", folder / "sent"
     for place in (written, sent):
         place.mkdir()

@@ -1,6 +1,5 @@
-"""A run of a deployment goes through server, Postgres, worker container and platform, all started
-by compose.yaml.
-"""
+"""A run of a deployment uses the server, Postgres and worker containers of compose.yaml, and the
+platform."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def world(stack: Stack) -> Iterator[World]:
 
 
 def start(world: World, benchmark: str) -> str:
-    """A run whose report lies where the worker may write."""
+    """Start a run whose report is in a folder that the worker may write."""
     settings = world.settings(benchmark, report__directory="reports")
     return world.start(DEPLOYMENT, preset="local", settings=settings)
 
@@ -118,7 +117,7 @@ def test_no_containers_configuration_shows_the_password(stack: Stack) -> None:
 
 
 def test_image_brings_its_own_health_check(cli: ContainerCli) -> None:
-    """For whoever starts it without compose.yaml."""
+    """The health check is for users who start the image without compose.yaml."""
     shown = cli.call(
         "image", "inspect", WORKER_IMAGE, "--format", "{{json .HealthCheck}} {{json .Config.Cmd}}"
     )
@@ -132,8 +131,7 @@ def test_told_to_end_the_worker_leaves_the_jobs_and_the_next_one_takes_them_over
     stack: Stack, world: World
 ) -> None:
     """docs/ending.md, "A process ends or is killed": the run stays Running, its jobs run on, a
-    retry adopts them.
-    """
+    retry adopts them."""
     release = world.hold_jobs()
     try:
         with within_reach(stack, world.machine.platform_port):

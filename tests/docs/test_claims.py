@@ -1,4 +1,5 @@
-"""Every sentence that says that something has not been seen on AWS has a check."""
+"""Every sentence that says that something was not seen on AWS has a check in `nodesweep
+conformance`."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ ELSEWHERE = {
 
 @cache
 def text_of(page: str) -> str:
-    """The page without headings, addresses of links and line breaks."""
+    """Return the page without headings, link targets and line breaks."""
     text = re.sub(r"^#.*$", "", (REPOSITORY / page).read_text(encoding="utf-8"), flags=re.M)
     return re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)", "]", text))
 

@@ -1,5 +1,7 @@
-"""Commands and parts of configs in the pages that need neither a server nor a platform: they run,
-or are accepted, as they stand. The pages that are one story have a test of their own.
+"""Commands and parts of configs in pages run, or are accepted, unchanged.
+
+This covers pages that need no server and no platform; pages that tell one story have separate
+tests.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ SECTIONS = "dataset|image|training|sweep|platform|report"
 
 
 def lines_of(page: str, *beginnings: str) -> list[str]:
-    """The indented lines of a page that begin so, in their order; there is one of each at least."""
+    """Return the indented lines of a page with this beginning, in order; there must be at least
+    one."""
     lines = re.findall(r"^ {4}(\S.*)$", PAGES[page], re.MULTILINE)
     found = [line for line in lines if line.startswith(beginnings)]
     for beginning in beginnings:
@@ -35,7 +38,7 @@ def lines_of(page: str, *beginnings: str) -> list[str]:
 
 
 def run(folder: Path, *lines: str) -> str:
-    """Output of bash, in a folder, with nodesweep on the path; each command has to succeed."""
+    """Run bash in a folder with nodesweep on PATH; return its output. Each command must succeed."""
     own = Path(sys.executable).parent
     environment = {"PATH": f"{own}:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "200"}
     done = subprocess.run(
@@ -47,7 +50,7 @@ def run(folder: Path, *lines: str) -> str:
 
 
 def parts_of_configs() -> list[Any]:
-    """Every part of a config in a page, fenced or indented."""
+    """Return every part of a config in a page, fenced or indented."""
     found = []
     for page, text in sorted(PAGES.items()):
         fenced = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -71,7 +74,7 @@ def test_there_are_parts_of_configs() -> None:
 
 
 def modules() -> set[tuple[str, tuple[str, ...]]]:
-    """(module, options) of every `python -m MODULE …` in the pages."""
+    """Return (module, options) of every `python -m MODULE …` in the pages."""
     documents = [*PAGES.values(), (REPOSITORY / "CONTRIBUTING.md").read_text()]
     return {
         (module, tuple(re.findall(r"--[a-z][a-z-]*", rest.partition("#")[0])))

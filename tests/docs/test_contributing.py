@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md's list of the tasks that make several calls names every such task."""
+"""The list in CONTRIBUTING.md of tasks that make several calls is complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_CALLS = {"validate-dataset", "write-report"}
 
 
 def tasks() -> dict[str, str]:
-    """Return the call that makes every task, by the task's name."""
+    """Return the functions that create the tasks, by the task's name."""
     found = re.compile(r'as_task\(\s*"([a-z-]+)"[^)]*\)')
     return {
         match[1]: match[0] for match in found.finditer((ROOT / "tasks" / "calls.py").read_text())

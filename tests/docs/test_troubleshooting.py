@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md: the messages that it explains are those of the code."""
+"""The messages that docs/troubleshooting.md explains are in the code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ LAYERS = ("configs", "flows", "infra", "nodesweep", "tasks")
 
 @cache
 def texts_of_the_code() -> tuple[str, ...]:
-    """Every text of the code, with … for each value that is put in,
-    and the lines of prefect.yaml.
-    """
+    """Return every text of the code, with … for each inserted value, and the lines of
+    prefect.yaml."""
     found = (REPOSITORY / "prefect.yaml").read_text().splitlines()
     for layer in LAYERS:
         for path in (REPOSITORY / layer).rglob("*.py"):

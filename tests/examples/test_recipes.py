@@ -1,6 +1,5 @@
-"""The recipes of examples/, as they stand there: each is a config and a program that
-`nodesweep run` measures right.
-"""
+"""The unchanged recipes of examples/: `nodesweep run` measures the program of each config
+correctly."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def platform_changes(
     image_store: ProcessImageStore,
     image_uri: str,
 ) -> Iterator[tuple[str, ...]]:
-    """One platform for all recipes; the environment of the image is there already."""
+    """One platform for all recipes, with an existing environment of the image."""
     state = tmp_path_factory.mktemp("recipes")
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
     port = str(free_port())

@@ -1,4 +1,4 @@
-"""A sweep through an AWS Batch queue: the same jobs and report, each job paid for once."""
+"""A sweep through an AWS Batch queue has the same jobs and report, and pays for each job once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_jobs_are_found_in_the_queue_of_the_sweep_whatever_the_config_says_now(
 
 
 def waiting_job(served: Any, queue: str, sweep: str) -> str:
-    """Submit a further job of a sweep, with more nodes than the queue has; return its name."""
+    """Submit another job of a sweep, with more nodes than the queue has, and return its name."""
     filters = [{"name": "JOB_NAME", "values": [f"{names.job_prefix(sweep)}*"]}]
     jobs = served.batch.list_service_jobs(jobQueue=queue, filters=filters)["jobSummaryList"]
     known = served.batch.describe_service_job(jobId=jobs[0]["jobId"])

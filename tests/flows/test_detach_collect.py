@@ -1,4 +1,4 @@
-"""`run --detach` and `collect`: a sweep that nobody waits for, through the served platform."""
+"""`run --detach` and `collect`: a sweep that no process waits for, through the served platform."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
 
 
 def submissions(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
-    """The name of the last state of each submission's task run, by the task run's name."""
+    """Return the name of the last state of each submission's task run, by the task run's name."""
     return {
         record.__dict__["task_run_name"]: record.getMessage().removeprefix(ENDED).split("(")[0]
         for record in caplog.records
@@ -115,7 +115,8 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The quota holds two of three at once; no job ends before the first command has."""
+    """The quota allows two of three jobs simultaneously; no job ends before the first command has
+    ended."""
     detached, let_pass = threading.Event(), VirtualExecution._pass
 
     def held(job: VirtualExecution[Any], seconds: float) -> None:

@@ -1,6 +1,5 @@
-"""`nodesweep logs`, and the words of a failed program in the terminal, the report and the exit
-message.
-"""
+"""`nodesweep logs`, and the last words of a failed program in the terminal, the report and the exit
+message."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ USAGE = "train.py: error: unrecognized arguments: --epochs 3"
 
 
 def bad_usage(job: JobSpec, node: Node, say: Callable[[str], None], stop: Any) -> None:
-    """Log of an argparse program between the toolkit's lines."""
+    """The log of an argparse program, between lines of the toolkit."""
     say("2026-11-22 14:00:04,294 sagemaker-training-toolkit INFO     Invoking user script")
     say("SM_HOSTS=[...]")
     say("Invoking script with the following command:")
@@ -104,7 +103,7 @@ def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """A job of a sweep that nobody runs any more: it has ended when the job has."""
+    """A sweep without a running process has ended when its last job has ended."""
     from nodesweep.flows.detach import start_detached_sweep
 
     config = pipeline_config("endless", name="followed", sweep={"node_counts": [1]})

@@ -1,6 +1,5 @@
-"""Sweeps whose tags or bucket somebody else has changed: what was paid for is kept, and what is
-advised can work.
-"""
+"""Sweeps whose tags or bucket somebody else has changed keep what was paid for, and the advised
+remedy works."""
 
 from __future__ import annotations
 

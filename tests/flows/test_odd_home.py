@@ -1,4 +1,4 @@
-"""A run of a user whose home folder can't be written, in the locale of cron."""
+"""A run of a user whose home folder is not writable, in the locale of cron."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_second_run_builds_and_sends_nothing(
 def test_a_job_is_one_task_run_and_its_calls_are_none(
     pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Claims, looks, results: Prefect's database would keep 20 KB of each."""
+    """Prefect's database would need 20 KB for each claim, poll and result."""
     runs: Counter[str] = Counter()
     jobs: set[str] = set()  # a call whose answer is lost is repeated, and is one run
     call, create = Task.__call__, SyncPrefectClient.create_task_run
@@ -141,9 +141,7 @@ def test_a_job_is_one_task_run_and_its_calls_are_none(
 def test_own_code_runs_in_a_container_as_it_is(
     served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
 ) -> None:
-    """Any image in ECR will do for the platform; on AWS it is one of the Deep Learning
-    Containers.
-    """
+    """The platform accepts any image in ECR; on AWS it is one of the Deep Learning Containers."""
     there = scaling_benchmark(
         pipeline_config("scaling", sweep={"node_counts": [1]})
     ).report.conditions.image_uri
@@ -182,7 +180,8 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
 def test_records_of_a_sweep_hold_no_secret(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:
-    """Of the bucket, of this machine, and of Prefect's database: parameters, logs and artifacts."""
+    """The records are those in the bucket, on this machine, and in Prefect's database: parameters,
+    logs and artifacts."""
     environment = {"HF_TOKEN": "s3cr3t", "PLAIN": "pl41n"}
     config = pipeline_config(
         "scaling", sweep={"node_counts": [1]}, training={"environment": environment}
@@ -328,7 +327,7 @@ def test_jobs_are_watched_with_the_limits_of_the_config(
 def test_refused_point_does_not_lose_the_others(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quota that holds 2 nodes but not 4, and never will."""
+    """The quota allows 2 nodes, but never 4."""
     create = SageMakerJobs.submit
 
     def refuse_four(jobs: SageMakerJobs, spec: JobSpec) -> JobStatus:

@@ -1,4 +1,4 @@
-"""Where a sweep's data come from: a table or files, here or in S3, or nothing at all."""
+"""The source of a sweep's data: a table or files, on this machine or in S3, or no data at all."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_object_that_is_replaced_after_its_validation_starts_no_job_and_one_late
 
 
 def changes_in(report: ScalingReport) -> str | None:
-    """The caveat about a dataset that changed; None where there is none."""
+    """Return the caveat about a dataset that changed; None if there is none."""
     found = [text for text in report.caveats if "changed in S3 while the sweep ran" in text]
     assert len(found) <= 1
     return found[0] if found else None

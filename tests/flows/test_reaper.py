@@ -1,4 +1,4 @@
-"""The reaper on the served platform: what it stops, and what it only names."""
+"""The reaper on the served platform: the jobs that it stops, and those that it only reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Configs = Callable[..., BenchmarkConfig]
 def abandoned(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[PlatformConfig, str]:
-    """A running job of a sweep whose owner was there once; (platform, job)."""
+    """Start a job of a sweep whose owner has disappeared, and return (platform, job)."""
     config = pipeline_config("endless", name="abandoned", sweep={"node_counts": [1]})
     sweep = start_detached_sweep(config)
     with owned(
@@ -46,7 +46,7 @@ def abandoned(
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Every owner's sign is that much older."""
+    """Age the sign of life of every owner by this much."""
 
     def read(store: Store, sweep: str) -> Heartbeat | None:
         sign = read_heartbeat(store, sweep)
@@ -75,7 +75,7 @@ def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
 def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their jobs have ended, and the pools are billed until their keep-alive is over."""
+    """The jobs have ended, but their pools are billed until their keep-alive is over."""
     config = pipeline_config(
         "scaling",
         name="poolreaped",
@@ -104,8 +104,7 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
 
 
 def test_grace_below_twenty_minutes_is_refused() -> None:
-    """A run waits up to 15 minutes for a platform that does not answer, and gives no sign
-    meanwhile.
-    """
+    """A run waits up to 15 minutes for a platform that does not respond, and gives no sign of life
+    meanwhile."""
     with pytest.raises(ParameterTypeError, match="grace_minutes"):
         reaper(grace_minutes=19)

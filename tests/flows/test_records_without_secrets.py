@@ -1,6 +1,5 @@
-"""A job that is given secrets, prints them and fails with them: none is in anything that a run
-keeps or shows.
-"""
+"""A job gets secrets, prints them and fails with them; nothing that a run stores or shows contains
+them."""
 
 from __future__ import annotations
 
@@ -46,9 +45,8 @@ def leak(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.E
 def outputs_of(
     served: SimpleNamespace, config: BenchmarkConfig, result: SweepResult
 ) -> dict[str, str]:
-    """Name of an output -> its text: files of the run, objects in the bucket, Prefect's database,
-    the request dump.
-    """
+    """Return the text of each output by name: files of the run, objects in the bucket, Prefect's
+    database, and the request dump."""
     found = {
         path.name: path.read_text() for path in result.folder.iterdir() if path.suffix in _TEXTS
     }

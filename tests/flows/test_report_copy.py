@@ -1,6 +1,5 @@
-"""A report whose copy on this machine cannot be written is in the bucket, and the error says how to
-get the copy.
-"""
+"""If a report cannot be written on this machine, it is in the bucket, and the error says how to get
+the copy."""
 
 from __future__ import annotations
 

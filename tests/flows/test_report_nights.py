@@ -1,4 +1,4 @@
-"""A report with a deadline asks the benchmark's history how nights differ."""
+"""A report with a deadline uses the benchmark's history to tell how much nights differ."""
 
 from __future__ import annotations
 

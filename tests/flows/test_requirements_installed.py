@@ -1,6 +1,5 @@
-"""Packages of the user's code on the process engine: really installed, once, and there for every
-sweep's program.
-"""
+"""Packages of the user's code on the process engine are really installed, once, for the programs of
+all sweeps."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def write_wheel(folder: Path, name: str, version: str, source: str, entry_points
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """A served platform whose installers know one folder of wheels and no index."""
+    """A served platform whose installers use one folder of wheels and no index."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     write_wheel(wheels, "codewheel", "1.0", "VERSION = '1.0'\n")

@@ -1,6 +1,5 @@
-"""The requirements.txt beside the code is one more layer of the image, built once; the jobs are
-sent none.
-"""
+"""The requirements.txt next to the code becomes a further layer of the image, built once, and is
+not sent to the jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +41,8 @@ def builds(served: SimpleNamespace) -> list[str]:
 
 
 def sent(served: SimpleNamespace, result: SweepResult) -> tuple[str, list[str]]:
-    """The image of the sweep's first job, and the files of the code that it was sent."""
+    """Return the image of the sweep's first job, and the files of the code that the job was
+    sent."""
     job = served.sagemaker.describe_training_job(TrainingJobName=result.report.points[0].job_name)
     bucket, _, key = (
         job["HyperParameters"]["sagemaker_submit_directory"]

@@ -1,6 +1,5 @@
-"""--resume says what has changed since the sweep was started, and sends nothing; --as-started goes
-on.
-"""
+"""--resume reports what has changed since the start of the sweep, and sends nothing; --as-started
+continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as a person sees it at a real Prefect server."""
+"""A run as a user sees it at a real Prefect server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("prefect")
 
 @pytest.fixture
 def told() -> Iterator[list[Event]]:
-    """Events for a view."""
+    """Return the events for a view."""
     events: list[Event] = []
 
     class Listener(logging.Handler):
@@ -63,7 +63,7 @@ def told() -> Iterator[list[Event]]:
 
 
 def artifact(kept: KeptRecords, key: str) -> SimpleNamespace:
-    """The latest with this key."""
+    """Return the latest artifact with this key."""
     found = [made for made in kept.artifacts if made["key"] == key]
     return SimpleNamespace(**max(found, key=lambda made: made["created"]))
 
@@ -130,9 +130,8 @@ def test_artifacts_task_names_and_links(
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
     pipeline_config: Callable[..., BenchmarkConfig],
 ) -> None:
-    """The config stands where a form has the name of one, without its secrets; the other fields are
-    empty.
-    """
+    """The config without its secrets replaces the name of a config in a form; the other fields are
+    empty."""
     training = {"environment": {"HF_TOKEN": "s3cr3t"}}
     config = pipeline_config(
         "broken-at-2", name="kept", training=training, sweep={"node_counts": [2]}
@@ -162,7 +161,7 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
     pipeline_config: Callable[..., BenchmarkConfig],
     told: list[Event],
 ) -> None:
-    """And Prefect's record has none of what only a view needs."""
+    """Prefect's record has no events that only a view needs."""
     config = pipeline_config("broken-at-2", sweep={"node_counts": [1, 2]})
     with pytest.raises(PointsMissing) as raised:
         run_flow(scaling_benchmark, config)
@@ -203,13 +202,13 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
 
 
 def ended_jobs(sweep: str) -> list[dict[str, Any]] | None:
-    """The task runs of a sweep's jobs once all have ended."""
+    """Return the task runs of a sweep's jobs, once all have ended."""
     runs = [run for run in kept_records(sweep).task_runs if "training-job" in run["tags"]]
     return runs if all(run["state_type"] in ("COMPLETED", "FAILED") for run in runs) else None
 
 
 def test_a_jobs_task_run_is_as_long_as_the_job_and_found_by_a_retried_run() -> None:
-    """And no run that was cancelled or killed leaves one unfinished."""
+    """A cancelled or killed run leaves no task run unfinished."""
     jobs = [f"s-20261124120000-0a1b2c3d-n{nodes}-r1-a1-abcd" for nodes in (1, 2, 4)]
     done, seen = JobView(StateType.COMPLETED, "Completed"), list[list[Any]]()
 

@@ -1,6 +1,5 @@
-"""Sweeps that are stopped or interrupted on the simulated engine: their jobs end, no further one
-begins.
-"""
+"""Sweeps that are stopped or interrupted on the simulated engine: their jobs end, and no further
+job begins."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Which sweep a run is: its own where several begin at once, the same on every try, the one that
---resume names.
-"""
+"""The sweep of a run: separate sweeps where several runs begin simultaneously, the same sweep in
+every retry, and the sweep that --resume names."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ print(nodesweep.flows.scaling_benchmark.scaling_benchmark(config).sweep_id, flus
 def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
     simulated: Platform, sweep_config: Configs, tmp_path: Path
 ) -> None:
-    """Processes of their own, with a bucket that is not there yet."""
+    """The runs are separate processes, with a bucket that does not exist yet."""
     with simulated() as served:
         path = write_config(sweep_config(served, sweep={"node_counts": [1]}), tmp_path)
         runs = [
@@ -105,7 +104,7 @@ def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
 def test_retried_flow_run_keeps_its_own_id(
     simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run was first with the second that it began in."""
+    """Another run was the first to use the second in which this run began."""
     begun: list[str] = []
     submit = nodesweep.flows.stages.sweep.submit_training_job
 

@@ -1,4 +1,4 @@
-"""`make setup` says what it fetches, how long it took and what comes next; a failure ends it."""
+"""`make setup` reports its downloads, their time and the next step; a failure ends it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ fi
 
 
 def set_up(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the script in `folder`, where Python and uv only write down what they were asked for."""
+    """Run the script in `folder`, where Python and uv only record their arguments."""
     python = folder / "python3.11"
     python.write_text(PYTHON)
     python.chmod(0o755)

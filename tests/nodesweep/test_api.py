@@ -1,4 +1,4 @@
-"""nodesweep as a library: what docs/python.md promises."""
+"""nodesweep as a library does what docs/python.md promises."""
 
 from __future__ import annotations
 

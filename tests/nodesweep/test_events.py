@@ -25,7 +25,7 @@ from nodesweep.tasks.image.output import BuildOutput
 
 @pytest.fixture
 def told() -> Iterator[list[Event]]:
-    """Events for a view."""
+    """Record the events for a view."""
     events: list[Event] = []
 
     class Listener(logging.Handler):

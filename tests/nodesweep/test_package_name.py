@@ -1,6 +1,5 @@
-"""`import nodesweep`, `python -m nodesweep` and the deployments' flows, in a project that has a
-`tasks/`, a `flows/` and so on of its own.
-"""
+"""`import nodesweep`, `python -m nodesweep` and the deployments' flows, in a project with folders
+such as `tasks/` and `flows/`."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ FOREIGN = "raise SystemExit('imported from the working directory: ' + __file__)\
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder that has packages named like our folders; to import one ends the process."""
+    """A folder with packages named like nodesweep's folders; importing one of them ends the
+    process."""
     for name in ("cli", "configs", "flows", "infra", "scaling", "tasks"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(FOREIGN)
@@ -26,7 +26,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def python(folder: Path, *arguments: str) -> str:
-    """Output of Python in that folder; fails with all that it printed if the exit code is not 0."""
+    """Run Python in that folder and return its output; fail with that output if the exit code is
+    not 0."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -69,9 +70,8 @@ print(json.dumps({"flows": [flow.fn.__module__ for flow in flows], "files": file
 
 
 def loaded(project: Path, *entrypoints: str) -> tuple[list[str], list[Path]]:
-    """The modules of the flows, and the files of the checkout that were imported, in a process
-    that was begun in that folder.
-    """
+    """Return the modules of the flows, and the imported files of the checkout, in a process started
+    in that folder."""
     found = json.loads(python(project, "-c", FLOWS, str(REPOSITORY), *entrypoints))
     files = [Path(name).resolve() for name in found["files"] if name]
     ours = [path for path in files if path.is_relative_to(REPOSITORY)]
@@ -94,7 +94,7 @@ def test_deployment_of_an_earlier_version_names_a_file_that_is_still_loaded(proj
 
 
 def test_a_checkout_takes_nothing_from_one_that_is_installed(tmp_path: Path) -> None:
-    """As a flow does that a worker runs from a clone of its own."""
+    """A flow that a worker runs from a separate clone does so."""
     (tmp_path / "nodesweep").mkdir()
     shutil.copy(REPOSITORY / "nodesweep" / "__init__.py", tmp_path / "nodesweep")
     (tmp_path / "tasks").mkdir()

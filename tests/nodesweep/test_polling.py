@@ -38,7 +38,7 @@ def test_progress_says_changes_and_long_waits(
 
 
 class Time:
-    """A clock that only sleeps move."""
+    """A clock that only sleeps advance."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

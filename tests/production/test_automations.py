@@ -1,6 +1,5 @@
-"""The automations that a command makes, at a real server: one set, messages on events, none after
---remove.
-"""
+"""The automations that a command creates at a real server: one set, messages on events, and none
+after --remove."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def inbox() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A webhook's URL, and what was sent to it."""
+    """Yield a webhook's URL, and the messages that were sent to it."""
     received: list[dict[str, Any]] = []
 
     class Webhook(BaseHTTPRequestHandler):
@@ -35,7 +34,7 @@ def inbox() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """The server of the test prints nothing."""
+            """Log nothing about requests."""
 
     server = HTTPServer((HOST, 0), Webhook)
     threading.Thread(target=server.serve_forever, daemon=True).start()

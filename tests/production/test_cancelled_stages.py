@@ -1,5 +1,7 @@
-"""A cancel at every stage of a run: it ends as Cancelled and is nothing else meanwhile, as
-Prefect's server has it. So does a cancel of which the worker does not hear.
+"""A cancellation at every stage of a run: according to Prefect's server, the run ends as Cancelled
+and has no other state in between.
+
+This includes a cancellation that the worker does not notice.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ OUTAGE_SECONDS = 30.0
 
 @dataclass
 class Story:
-    """Each stage's run at Prefect's server, and its jobs at the platform."""
+    """The run at each stage, according to Prefect's server, and its jobs on the platform."""
 
     runs: dict[str, str] = field(default_factory=dict)
     states: dict[str, list[str]] = field(default_factory=dict)
@@ -45,9 +47,8 @@ class Story:
     next_run: str = ""
 
     def tell(self, world: World, stage: str, run: str) -> None:
-        """Note all of a run that has ended, once its last events have arrived, of which Prefect
-        makes the states of task runs.
-        """
+        """Record a run that has ended, once its last events have arrived, from which Prefect
+        derives the states of task runs."""
         wait_for(
             f"the end of {stage} in the events",
             lambda: (
@@ -68,7 +69,7 @@ def has_heard(world: World, run: str) -> bool:
 
 @pytest.fixture(scope="module")
 def story(world: World) -> Iterator[Story]:
-    """All of them at once, since every run spends its time on starting."""
+    """Run all sweeps simultaneously, since each spends most of its time on starting."""
     story, release = Story(), None
     try:
         with taken_limit(world), gates(world, STAGES) as held:
@@ -123,7 +124,7 @@ def test_cancel_leaves_no_task_run_crashed_or_running(story: Story, stage: str) 
 
 
 def test_cancel_while_the_worker_starts_the_process_ends_as_cancelled(world: World) -> None:
-    """Nobody tells the process, and Prefect refuses to set the run Running."""
+    """The process gets no signal, and Prefect refuses to set the run Running."""
     run = world.start(DEPLOYMENT, preset="local", settings=world.settings("c-early"))
     wait_for("its start", lambda: world.state(run) != "Scheduled")
     world.cancel(run)
@@ -161,7 +162,8 @@ def test_next_run_in_the_line_begins_once_the_cancelled_one_has_ended(
 
 
 def test_cancel_is_heard_after_the_server_was_away(world: World) -> None:
-    """The worker hears of no cancel any more; each run asks for itself, at whatever it waits."""
+    """The worker no longer notices cancellations, so each run polls for itself, whatever it waits
+    for."""
     release, runs, story = world.hold_jobs(), dict[str, str](), Story()
     try:
         with gates(world, WAITING) as held:

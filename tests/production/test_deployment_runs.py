@@ -1,4 +1,4 @@
-"""Deployments as people use them: a run from the form, a schedule, values that are refused."""
+"""Deployments as users use them: a run from the form, a schedule, and refused values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH_COMPLETED = {(1, 1): ["Completed"], (2, 1): ["Completed"]}
 
 
 def report_is_kept(world: World, sweep: str | None) -> bool:
-    """In the bucket and on this machine."""
+    """Check that the report is in the bucket and on this machine."""
     assert sweep is not None
     world.s3.head_object(
         Bucket="nodesweep-local", Key=names.report_key("nodesweep", sweep, names.REPORT_JSON)
@@ -39,9 +39,8 @@ def test_run_from_the_form_ends_with_its_report(world: World) -> None:
 
 
 def test_schedule_fires(world: World) -> None:
-    """Switched on at the server, with parameters of its own. It may first fire a minute after it
-    was made.
-    """
+    """The schedule is switched on at the server, with separate parameters. It may first fire a
+    minute after its creation."""
     deployment = world.deployment_id(NIGHTLY)
     parameters = {"preset": "local", "repeats": 1, "settings": world.settings("scheduled")}
     body = [
@@ -59,7 +58,7 @@ def test_schedule_fires(world: World) -> None:
 
 
 def first_run(world: World, deployment: str, **parameters: str) -> str | None:
-    """The first run of the deployment that has these parameters."""
+    """Return the first run of the deployment that has these parameters."""
     runs = world.call(
         "POST", "/flow_runs/filter", flow_runs={"deployment_id": {"any_": [deployment]}}
     )
@@ -85,9 +84,8 @@ def test_fields_that_do_not_go_together_fail_the_run_before_any_job(world: World
 
 
 def test_event_about_a_job_starts_a_collect_for_it(world: World) -> None:
-    """As EventBridge sends it; the run is taken back before a worker has it: its preset's platform
-    is not this one.
-    """
+    """The event is as EventBridge sends it. The run is cancelled before a worker gets it, because
+    its preset's platform is another one."""
     job = "left-20260102030405-0a1b2c3d-n1-r1-a1-abcd"
     event = {
         "id": str(uuid4()),

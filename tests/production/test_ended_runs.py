@@ -1,6 +1,5 @@
-"""Sweeps that are ended from outside while both their jobs run: what the platform lists then, and
-after a retry.
-"""
+"""Sweeps that are ended from outside while both of their jobs run: the platform's jobs then, and
+after a retry."""
 
 from __future__ import annotations
 
@@ -29,9 +28,8 @@ INTERRUPTED = {"once": 1, "twice": 2}
 
 @dataclass
 class Story:
-    """End of each benchmark: its run's state and its jobs when it was ended, and after the
-    next run.
-    """
+    """The end of each benchmark: its run's state and its jobs at the end, and after the next
+    run."""
 
     runs: dict[str, str] = field(default_factory=dict)
     state: dict[str, str] = field(default_factory=dict)
@@ -45,7 +43,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(world: World) -> Iterator[Story]:
-    """All of them at once, since every run spends its time on starting."""
+    """Run all sweeps simultaneously, since each spends most of its time on starting."""
     story = Story()
     release = world.hold_jobs()
     try:
@@ -85,9 +83,8 @@ def _terminal(world: World, name: str) -> subprocess.Popen[str]:
 
 
 def _press_ctrl_c(terminal: subprocess.Popen[str], times: int) -> None:
-    """A further time as soon as the command has said that it is ending: two signals at once would
-    be one.
-    """
+    """Press Ctrl-C again once the command has reported that it is ending, since two simultaneous
+    signals would be one."""
     assert terminal.stderr is not None
     for press in range(times):
         if press:
@@ -128,7 +125,7 @@ def _end(world: World, story: Story, terminals: dict[str, subprocess.Popen[str]]
 
 
 def _take_over(world: World, story: Story) -> None:
-    """While the jobs still run: retried runs, and a `collect` that has to come again."""
+    """Retry the runs while the jobs still run, and repeat a `collect` that has to wait."""
     world.worker_has_noticed_kill(story.runs["sigkill"])
     for name in RETRIED:
         world.retry(story.runs[name])
@@ -267,7 +264,7 @@ def test_interrupted_command_stops_its_jobs_and_its_run_is_cancelled(
 
 
 def test_command_that_is_interrupted_twice_ends_at_once(story: Story) -> None:
-    """Its jobs may be stopped or not by then; there are no others."""
+    """Its jobs may or may not be stopped by then, but there are no others."""
     assert story.state["twice"] == "130"
     assert "at once" in story.words["twice"]
     assert {point: len(jobs) for point, jobs in story.ended["twice"].points.items()} == {

@@ -1,4 +1,4 @@
-"""A web page that the user happens to look at can do nothing with the server of `make up`."""
+"""A web page that the user happens to visit has no access to the server of `make up`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOW = {"name": "planted"}
 
 @pytest.fixture
 def stranger(world: World) -> httpx.Client:
-    """Knows the address and no password."""
+    """A client that knows the address but no password."""
     return httpx.Client(
         base_url=world.machine.api_url.removesuffix("/api"), timeout=60, trust_env=False
     )
@@ -37,8 +37,10 @@ def test_nothing_listens_to_other_machines(world: World) -> None:
 
 
 def test_the_worker_serves_no_page(world: World) -> None:
-    """Prefect's health server would take any Host, and serve pages that load scripts from afar. The
-    worker listens for the processes of its runs alone, which say a token of one use.
+    """Prefect's health server would accept any Host, and serve pages that load scripts from other
+    hosts.
+
+    The worker listens only to the processes of its runs, which send a single-use token.
     """
     pid = json.loads((world.machine.folder / "worker.json").read_text())["pid"]
     ports = {
@@ -90,7 +92,7 @@ def flows(world: World) -> set[str]:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
 def test_a_page_cannot_make_a_flow(world: World, stranger: httpx.Client, kind: str) -> None:
-    """text/plain is what a page may send without asking the server first."""
+    """A page may send text/plain without asking the server first."""
     headers = {"Origin": PAGE, "Content-Type": kind}
     answer = stranger.post("/api/flows/", content=json.dumps(FLOW), headers=headers)
     assert answer.status_code == 401, answer.text

@@ -1,7 +1,7 @@
-"""Worker or everything lost in the middle of a sweep: no job is lost or started twice for it.
+"""If the worker or everything is lost during a sweep, no job is lost or started twice.
 
-A server that is lost and starts again is in test_renewals.py, a worker that is told to end in
-tests/containers/test_worker_container.py.
+test_renewals.py tests a server that is lost and starts again, and
+tests/containers/test_worker_container.py a worker that is told to end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Release = Callable[[], None]
 
 
 def start_sweep(world: World, benchmark: str) -> str:
-    """A run both of whose jobs are in progress."""
+    """Start a run, and wait until both of its jobs are in progress."""
     run = world.start(DEPLOYMENT, preset="local", settings=world.settings(benchmark))
     world.running_jobs(benchmark, 2)
     return run
@@ -30,7 +30,7 @@ def start_sweep(world: World, benchmark: str) -> str:
 def adopted_and_finished(
     world: World, benchmark: str, run: str, release: Release
 ) -> tuple[Ledger, Ledger]:
-    """The platform's list once a retry has looked at both jobs, and in the end."""
+    """Return the platform's list once a retry has adopted both jobs, and at the end."""
     world.retry(run)
     wait_for(
         f"{benchmark} goes on", lambda: "job 2/2" in world.log_of(run).rpartition("resuming")[2]

@@ -101,15 +101,14 @@ def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
 
 
 def bars_of(world: World, run: str) -> list[str]:
-    """Bars of the run's graph before anything in it is opened; it is drawn on a canvas, so the
-    page's own source tells.
-    """
+    """Return the bars of the run's graph before any is opened; they come from the page's source,
+    since a canvas shows them."""
     nodes = world.call("GET", f"/flow_runs/{run}/graph-v2")["nodes"]
     return sorted(node["label"] for _, node in nodes if not node["encapsulating"])
 
 
 def check_report_artifact(world: World, page: Page, run: str) -> None:
-    """Its plots are drawn, and what it links to opens."""
+    """Check that the plots are drawn, and that the links open."""
     wanted = {"flow_run_id": {"any_": [run]}, "key": {"any_": ["scaling-report"]}}
     [artifact] = world.call("POST", "/artifacts/filter", artifacts=wanted)
     page.goto(f"{page.url.partition('/runs/')[0]}/artifacts/artifact/{artifact['id']}")
@@ -128,10 +127,10 @@ def check_report_artifact(world: World, page: Page, run: str) -> None:
 
 
 def submit(page: Page) -> None:
-    """Click, as a person does, until Prefect took the run.
+    """Click as a user does, until Prefect has accepted the run.
 
-    On SQLite its server refuses at once, with 503, a click that meets another write, and the page
-    does not ask again (docs/production.md).
+    On SQLite, its server immediately refuses (503) a click that coincides with another write, and
+    the page does not retry (docs/production.md).
     """
     for _ in range(20):
         with page.expect_response(re.compile("/create_flow_run$")) as answer:
@@ -144,7 +143,7 @@ def submit(page: Page) -> None:
 
 
 def sign_in(page: Page, world: World) -> None:
-    """Type what `make up` says to type, after something else was refused."""
+    """Type the password that `make up` shows, after another one was refused."""
     page.goto(world.machine.api_url.removesuffix("/api"))
     field = page.locator("input[type=password]")
     for password in ("admin:admin", world.machine.auth_file.read_text().strip()):

@@ -1,6 +1,5 @@
-"""A sweep and the clocks that Prefect has for it: its leases are renewed every 225 s, and a server
-that has started anew must know them still.
-"""
+"""A sweep and Prefect's timers: its leases are renewed every 225 s, and a restarted server must
+still know them."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def test_run_goes_on_at_once_after_a_restart_of_the_server(renewing_sweep: Renew
 def test_run_outlives_two_renewals_after_a_restart_and_gives_its_slots_back(
     renewing_sweep: RenewingSweep,
 ) -> None:
-    """It waits for what the tests before have left of the 470 s."""
+    """The test waits for the rest of the 470 s that earlier tests have left."""
     world, run = renewing_sweep.world, renewing_sweep.run
     missing = renewing_sweep.restarted_at + _TWO_RENEWALS_SECONDS - time.monotonic()
     time.sleep(max(0.0, missing))
@@ -54,7 +53,7 @@ def test_run_outlives_two_renewals_after_a_restart_and_gives_its_slots_back(
 
 @pytest.mark.clock("outlives")
 def test_run_whose_lease_has_ended_goes_on_with_its_jobs(renewing_sweep: RenewingSweep) -> None:
-    """Its renewal was refused, for which Prefect ends a run and leaves its jobs alone."""
+    """The renewal was refused, after which Prefect ends a run and leaves its jobs alone."""
     world, lost = renewing_sweep.world, renewing_sweep.lost
     renewing_sweep.release()
     assert world.end_of(lost) == "Completed"

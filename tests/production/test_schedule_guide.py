@@ -1,4 +1,4 @@
-"""docs/schedule.md: its commands switch the nightly schedule on, and off again."""
+"""The commands of docs/schedule.md switch the nightly schedule on, and off again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_commands_switch_the_schedule_on(world: World) -> None:
 
 
 def run(world: World, command: str) -> str:
-    """A command of the guide in a shell that has the guide's two variables."""
+    """Run a command of the guide in a shell with the guide's two variables."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -1,4 +1,4 @@
-"""A cancel, as the server of Prefect says it and as a task ends for it."""
+"""A cancellation as Prefect's server reports it, and the end of a task that notices it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from nodesweep.tasks.task import as_task
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The server's answers to each question for the run's state: a state, or an exception; the
-    last one for good.
-    """
+    """Set the server's responses to queries of the run's state: states or exceptions, the last of
+    which repeats."""
     answers: list[Any] = [Running()]
 
     def read(run: object) -> Any:

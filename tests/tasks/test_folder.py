@@ -1,4 +1,4 @@
-"""One walk of a folder that is sent: which links are followed, and what is refused by name."""
+"""The walk of a folder that is sent: the links that it follows, and the names that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function as a task, and the modules that do without Prefect."""
+"""A function as a task, and the modules that work without Prefect."""
 
 from __future__ import annotations
 

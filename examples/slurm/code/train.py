@@ -1,9 +1,9 @@
-"""Hash a fixed amount of data on any number of nodes, each its share: a stand-in for a training.
+"""Hash a fixed amount of data, divided among any number of nodes, as a stand-in for a training.
 
     nodesweep run examples/slurm/slurm.yaml
 
-Lines for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the work,
-`clock.step()` after each step, and the line with world_size. The nodes need Python alone.
+Lines added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the work,
+`clock.step()` after each step, and the line with world_size. The nodes need nothing but Python.
 """
 
 import argparse

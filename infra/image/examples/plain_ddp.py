@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 plain_ddp.py --epochs 5
 
-It reads torchrun's variables and nothing specific to SageMaker.
+The script reads torchrun's variables and nothing specific to SageMaker.
 """
 
 import argparse
@@ -70,7 +70,7 @@ class Trainer:
         """Train for `epochs` epochs, print the time, and save the weights on rank 0."""
         started = time.perf_counter()
         for epoch in range(epochs):
-            self.run_epoch(epoch)  # its all_reduce makes all ranks finish together
+            self.run_epoch(epoch)  # its all_reduce makes all ranks finish simultaneously
         seconds = time.perf_counter() - started
         print(
             f"rank={dist.get_rank()}; world_size={dist.get_world_size()};"

@@ -114,9 +114,9 @@ def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
 def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the folder in which SageMaker keeps checkpoints across interruptions, or None.
 
-    checkpointconfig.json decides; without it, an existing /opt/ml/checkpoints does. A redirected
-    /opt/ml (SAGEMAKER_BASE_DIR, on the local platform) always has the folder, so there only the
-    configuration counts.
+    checkpointconfig.json names the folder; without that file, it is /opt/ml/checkpoints if this
+    exists. The local platform redirects /opt/ml (SAGEMAKER_BASE_DIR) to a folder that always has
+    checkpoints/, so without the file the result is None there.
     """
     base = Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
     try:
@@ -147,7 +147,7 @@ _MEASUREMENT = "measurement and output"
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """All arguments, parsed and checked; `training.data.batching` makes checks on the world size.
+    """All arguments, checked except for the batch sizes, which `training.data.batching` checks.
 
     Each field is the option of the same name (`max_steps`: --max-steps), in the order of `--help`.
     """
@@ -203,13 +203,17 @@ class TrainingArguments:
     )
     per_replica_batch_size: int | None = field(
         metadata=_option(
-            _AMOUNT, type=_whole(1), help="b; default: derived from --global-batch-size, else 32"
+            _AMOUNT,
+            type=_whole(1),
+            help="samples per process (b); default: derived from --global-batch-size, else 32",
         )
     )
     accumulate_grad_batches: int = field(metadata=_option(_AMOUNT, 1, type=_whole(1)))
     global_batch_size: int | None = field(
         metadata=_option(
-            _AMOUNT, type=_whole(1), help="B; must equal world size x b x accumulation"
+            _AMOUNT,
+            type=_whole(1),
+            help="samples per step, which must equal world size x b x accumulation",
         )
     )
     incomplete_batch: str = field(
@@ -221,7 +225,11 @@ class TrainingArguments:
         )
     )
     evaluate_every_samples: int | None = field(
-        metadata=_option(_AMOUNT, type=_whole(1), help="default: at the end of every epoch")
+        metadata=_option(
+            _AMOUNT,
+            type=_whole(1),
+            help="samples between evaluations; default: one at the end of every epoch",
+        )
     )
     model: str = field(metadata=_option(_OPTIMISATION, "ranking_mlp", choices=MODELS))
     hidden_size: int = field(

@@ -1,9 +1,9 @@
 """Lets the local platform hold a node between boot and run_start.
 
 Importing torch takes most of a minute at a fifth of a core, so the local platform boots nodes
-unthrottled: a node writes `ready`, the platform applies the CPU quota to all nodes and writes `go`.
-A node writes `done` when it has nothing left to measure, and the platform may lift the quota. AWS
-does not set SM_BOOT_BARRIER_DIR, and nothing waits there.
+unthrottled: each node writes `ready`, then the platform applies the CPU quota to all nodes and
+writes `go`. A node writes `done` when it has nothing left to measure, so that the platform may lift
+the quota. AWS does not set SM_BOOT_BARRIER_DIR, so that no node waits there.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def wait_at_boot_barrier(
 
 
 def report_end_of_measurement(folder: Path) -> None:
-    """Create `folder`/done early, since a process takes seconds to exit at a fifth of a core."""
+    """Create `folder`/done before the exit, which takes seconds at a fifth of a core."""
     write_text_atomically(folder / "done", "")

@@ -1,7 +1,8 @@
 """Checkpoints that an interrupted run (managed spot) resumes from: rank 0's `last.ckpt`.
 
-They are written atomically in Lightning's format of weights, optimizer, schedule, and callbacks,
-without its loop counters: a resumed run starts a new fit whose data begin at the step reached.
+Checkpoints are written atomically, in Lightning's format of weights, optimizer, schedule, and
+callbacks. They lack its loop counters, because a resumed run starts a new fit whose data begin at
+the step reached.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ResumeCheckpoints(pl.Callback):
         self._saved_step = 0
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Count the checkpoints of a full run."""
+        """Count the checkpoints that a full run would write."""
         self._saved_step = self._measurement.steps
         epoch_steps = table_data(trainer).epoch_plan.steps
         self._measurement.planned_checkpoints = sum(
@@ -58,9 +59,9 @@ class ResumeCheckpoints(pl.Callback):
         )
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Write the checkpoint of a probe that ended before its first one, to time it.
+        """Write and time a checkpoint after a probe that ended before its first checkpoint.
 
-        By then, the clock of the training has stopped.
+        The clock of the training has stopped by then.
         """
         measured = self._measurement
         if measured.probe and measured.planned_checkpoints and not measured.checkpoint_seconds:
@@ -93,7 +94,7 @@ class ResumeCheckpoints(pl.Callback):
         temporary = self._folder / f".{LAST}.tmp"
         trainer.save_checkpoint(temporary)
         if trainer.is_global_zero:
-            if self._best.exists():  # SM_MODEL_DIR is lost in an interruption
+            if self._best.exists():  # an interruption deletes SM_MODEL_DIR
                 _copy_atomically(self._best, self._folder / BEST)
             os.replace(temporary, self._folder / LAST)
 
@@ -107,7 +108,7 @@ class ResumeCheckpoints(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Check the facts of the checkpoint.
+        """Reject a checkpoint with other facts.
 
         Raises:
             UserError: The checkpoint belongs to a run with other facts.

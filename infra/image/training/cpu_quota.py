@@ -13,7 +13,7 @@ def cpu_quota_cores(process_root: Path = Path("/proc/self")) -> float | None:
 
 
 def _groups(process_root: Path) -> Iterator[Path]:
-    """Yield group folders from the process's own up to the mount's root, per CPU hierarchy."""
+    """Yield the folders of the process's group and its parents, for each CPU hierarchy."""
     try:
         memberships = (process_root / "cgroup").read_text().splitlines()
         mounts = (process_root / "mountinfo").read_text().splitlines()
@@ -40,7 +40,7 @@ def _groups(process_root: Path) -> Iterator[Path]:
 
 
 def _cpu_mount(line: str, *, version_1: bool) -> tuple[PurePosixPath, Path] | None:
-    """Return (root in the hierarchy, mount point) of a mountinfo line; None if not for CPUs."""
+    """Return (root in the hierarchy, mount point) of a CPU hierarchy's mountinfo line, or None."""
     left, _, right = line.partition(" - ")
     file_system, _, super_options = right.split(" ", 2)
     wanted = (

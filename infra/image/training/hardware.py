@@ -31,7 +31,7 @@ def choose_precision(asked: str) -> str:
     """Return Lightning's name for the requested precision; auto is the best supported one.
 
     Raises:
-        UserError: The hardware does not support it.
+        UserError: The hardware does not support the precision.
     """
     supported = supported_precisions()
     if asked == "auto":

@@ -116,7 +116,7 @@ def run(arguments: TrainingArguments) -> None:
     callbacks: list[pl.Callback] = [measurement, *noise]
     if keeps:
         callbacks.append(_resume_checkpoints(arguments, batch, measurement, cluster, prepared))
-    if amount is not None:  # its steps end the run
+    if amount is not None:  # the number of steps ends the run
         arguments = replace(arguments, epochs=-1, max_steps=None)
     trainer = _build_trainer(
         arguments, cluster, batch, precision, strategy, callbacks, resumes=resume_from is not None
@@ -160,7 +160,7 @@ def _resume_checkpoints(
     cluster: Cluster,
     prepared: Path,
 ) -> ResumeCheckpoints:
-    folder = arguments.checkpoint_dir or prepared / "resume"  # only rank 0's is written to
+    folder = arguments.checkpoint_dir or prepared / "resume"  # only rank 0 writes to its folder
     if cluster.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / LAST).exists():

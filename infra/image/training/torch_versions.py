@@ -36,7 +36,7 @@ def require(name: str, asked: str, instead: str) -> None:
     Args:
         name: A key of FIRST_RELEASE.
         asked: The program's argument that needs it.
-        instead: The remedy.
+        instead: The remedy, which ends the message.
 
     Raises:
         UserError: This PyTorch is older than the first release with `name`.

@@ -164,9 +164,8 @@ def made_queue(platform: SimpleNamespace, name: str, capacity: int = 1, **member
 def wait_until(condition: Callable[[], Any], deadline_seconds: float = 300.0) -> Any:
     """Return the first truthy value of `condition`; fail the test after the deadline.
 
-    By default only a hang reaches it.
-
-    Pauses grow to 0.1 s, because a poll may be a call that takes milliseconds of CPU time.
+    With the default deadline, only a hang fails. Pauses grow to 0.1 s, because a poll may be a call
+    that takes milliseconds of CPU time.
     """
     deadline, pause_seconds = time.monotonic() + deadline_seconds, 0.01
     while not (value := condition()):

@@ -1,6 +1,4 @@
-"""Calls that a reader can follow: at most five arguments by their place, the others by their
-names.
-"""
+"""Calls are readable: at most five positional arguments, and keywords for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emulator alone: its wheel in an environment that has no nodesweep, and what it imports."""
+"""The emulator without nodesweep: its wheel in a separate environment, and its imports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ SHARED = {"hostile_server", "plain", "processes"}
 
 
 def imports_of(path: Path) -> set[str]:
-    """Full names of the modules that a file imports anywhere, with the names that `from` takes."""
+    """Return the full names of all modules that a file imports, with the names after `from …
+    import`."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -51,7 +52,7 @@ def test_it_imports_nothing_of_nodesweep() -> None:
 
 
 def test_its_tests_import_nothing_of_nodesweep() -> None:
-    """Tests of both together lie in tests/infra/local."""
+    """Tests of nodesweep together with the emulator are in tests/infra/local."""
     names = {name for path in (PROJECT / "tests").rglob("*.py") for name in imports_of(path)}
     names.discard("benchmarks.ports.free_port")  # knows nothing of nodesweep either
     assert not {name for name in names if name.partition(".")[0] in {"nodesweep", "benchmarks"}}
@@ -75,7 +76,7 @@ def test_readme_has_every_option_and_variable() -> None:
 
 
 def call(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """Output of the command; fails with all that it printed if its exit code is not 0."""
+    """Run the command and return its output; fail with that output if its exit code is not 0."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -91,7 +92,7 @@ def call(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the emulator's wheel alone, built of a copy of its project."""
+    """A virtual environment with only the emulator's wheel, built from a copy of its project."""
     place = tmp_path_factory.mktemp("distribution")
     shutil.copytree(
         PROJECT,

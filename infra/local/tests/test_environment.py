@@ -1,4 +1,4 @@
-"""The part of a user's environment that reaches the server, an installer and a node."""
+"""Variables of a user's environment that reach the server, an installer and a node."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A node against the host that reads what it left: links, pipes, circles, and a folder that turns
-into a link.
-"""
+"""Files that a node leaves and the host reads: links, pipes, cycles, and a folder that becomes a
+link."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class RecordingS3:
 
 @pytest.fixture
 def host_file(tmp_path: Path) -> Path:
-    """A file that the node must not get: another tree's, as /etc/shadow is."""
+    """A file of the host that the node must not get, like /etc/shadow."""
     (tmp_path / "host").mkdir()
     file = tmp_path / "host" / "shadow"
     file.write_text(SECRET)
@@ -53,9 +52,8 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.fixture
 def traps(node: Node, host_file: Path) -> list[Path]:
-    """In each folder that the platform reads: links out of the tree by every way, a pipe, a circle,
-    a socket's kin.
-    """
+    """Create in each folder that the platform reads: links that lead out of it, a pipe, a cycle and
+    a socket."""
     folders = [node.opt_ml / name for name in ("model", "output/data", "checkpoints")]
     for folder in folders:
         (folder / "absolute").symlink_to(host_file)

@@ -1,4 +1,5 @@
-"""docs/local-platform-operations.md is what the code makes, and what a running platform does."""
+"""docs/local-platform-operations.md is generated from the code, and describes a running
+platform."""
 
 from __future__ import annotations
 
@@ -61,12 +62,12 @@ def kind(name: str) -> Operations:
 
 
 def sample(names: list[str]) -> list[str]:
-    """A few, from all over the list."""
+    """Return a few operations from all parts of the list."""
     return names[:: max(1, len(names) // MOST)][:MOST]
 
 
 def value(shape: Shape) -> Any:
-    """Something of the shape's type, of which nothing is there."""
+    """Return a value of the shape's type that names nothing that exists."""
     if isinstance(shape, StructureShape):
         return {name: value(shape.members[name]) for name in shape.required_members}
     if isinstance(shape, ListShape):
@@ -87,7 +88,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def clients(platform: SimpleNamespace) -> dict[str, Any]:
-    """They send what botocore would refuse to send."""
+    """Clients that send even requests that botocore would refuse to send."""
     keys = client(platform.endpoint, "sts")._get_credentials()
     session = botocore.session.get_session()
     session.set_credentials(keys.access_key, keys.secret_key)

@@ -1,4 +1,4 @@
-"""Documents that hurt end in a short message, wherever the platform reads YAML."""
+"""Hostile YAML ends in a short message wherever the platform reads YAML."""
 
 from __future__ import annotations
 

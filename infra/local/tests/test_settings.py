@@ -1,4 +1,5 @@
-"""Files a user gives the platform: quotas and fault plans, and what is said of broken ones."""
+"""Files that a user gives the platform: quotas and fault plans, and the messages about invalid
+ones."""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ def test_bad_file_is_a_bad_argument(
 
 
 def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
-    """Settings served by the process that `start` would start."""
+    """Return the settings of the process that `start` would start."""
     configs: list[ServerConfig] = []
     monkeypatch.setattr(serving, "serve", configs.append)
     monkeypatch.setattr(daemon, "scope_command", lambda environment: [])

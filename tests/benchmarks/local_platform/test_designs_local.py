@@ -1,4 +1,4 @@
-"""The benchmark of the designs on this machine: what is made of its sweeps' reports."""
+"""The benchmark of the designs on this machine: the result computed from its sweeps' reports."""
 
 from __future__ import annotations
 

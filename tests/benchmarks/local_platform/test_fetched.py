@@ -1,6 +1,5 @@
-"""Downloads of a first try: the proxy hands on and counts, and the result says what was not
-counted.
-"""
+"""Downloads of a first try: the proxy forwards and counts them, and the result names what is not
+counted."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ STEP = Step(
 
 
 class Answer(BaseHTTPRequestHandler):
-    """Its body, with the path and what it was told of the connection in the head."""
+    """Responds with a body, preceded by the path and the connection headers of the request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -45,12 +44,12 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(BODY)
 
     def log_message(self, format: str, *args: object) -> None:
-        """The server of the test prints nothing."""
+        """Log nothing about requests."""
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Where a server of HTTP listens."""
+    """Return the port on which an HTTP server listens."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield server.server_address[1]

@@ -1,4 +1,4 @@
-"""The benchmarks of uploads and listings: what they count, and what they would not let pass."""
+"""The benchmarks of uploads and listings: what they count, and which results they reject."""
 
 from __future__ import annotations
 

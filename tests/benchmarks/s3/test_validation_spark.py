@@ -1,4 +1,4 @@
-"""The benchmark of validation on Spark: what it plants, and how its ratios are made."""
+"""The benchmark of validation on Spark: the faults that it plants, and its ratios."""
 
 from __future__ import annotations
 

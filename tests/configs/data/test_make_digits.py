@@ -1,4 +1,4 @@
-"""The shipped digits shards are exactly what their maker makes."""
+"""The shipped digits shards are exactly those that their script creates."""
 
 from __future__ import annotations
 

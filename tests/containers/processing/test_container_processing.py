@@ -1,8 +1,8 @@
-"""A Processing job whose nodes are containers: what it finds below /opt/ml, its data in and out,
-its log, and its end.
+"""A Processing job whose nodes are containers: the files below /opt/ml, its data in and out, its
+log, and its end.
 
-Its image is the tests' small one. Spark is not in it: Java and PySpark would add about a gigabyte
-to the base image that every machine which runs these tests makes.
+Its image is the small one of the tests, without Spark, since Java and PySpark would add about a
+gigabyte to the base image that every machine with these tests builds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 
 def run(platform: SimpleNamespace, image: str, name: str, *arguments: str) -> dict[str, Any]:
-    """A job of two nodes that share three files, as ScriptProcessor asks for it; its description
-    once it is over.
-    """
+    """Run a job of two nodes that share three files, requested as by ScriptProcessor; return its
+    description after its end."""
     s3, program = platform.s3, Path(__file__).with_name("sum_rows.py")
     s3.put_object(Bucket="source", Key=f"{name}/code/app.py", Body=program.read_bytes())
     for letter, rows in {"a": "1\n2\n", "b": "30\n", "c": "400\n"}.items():

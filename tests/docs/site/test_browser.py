@@ -1,6 +1,5 @@
-"""The documentation site in a real browser: it fits a desk and a phone, asks nobody else for
-anything, and its search finds a message.
-"""
+"""The documentation site in a real browser fits a desktop and a phone, makes no requests to other
+hosts, and its search finds a message."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The documentation site: it builds from nothing but what is here, every page is in its navigation,
-and what it makes of the code is there.
-"""
+"""The documentation site builds without downloads, its navigation has every page, and its generated
+pages are complete."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ SETTINGS = tomllib.loads(build.SETTINGS.read_text())["project"]
 
 
 def pages_of(nav: Any) -> Iterator[str]:
-    """The pages of Zensical's navigation, in their order."""
+    """Return the pages of Zensical's navigation, in order."""
     if isinstance(nav, str):
         yield nav
     else:

@@ -1,4 +1,4 @@
-"""A reference of a JSON Schema: one table for each object, named by where it stands."""
+"""The reference of a JSON Schema has a table for each object, named by the object's path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps whose nodes get less of the CPU than they ask for in some of their runs."""
+"""Sweeps in which the nodes of some runs get less CPU time than they request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ FIRST = [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
 
 @pytest.fixture
 def contend(served: SimpleNamespace) -> Iterator[Callable[[Mapping[int, list[float]]], None]]:
-    """contend({2: [.8]}): what the nodes of the jobs of a count attain in turn; after that, all."""
+    """Return contend(), which sets the CPU shares that a count's jobs attain in turn.
+
+    After `contend({2: [.8]})` the first job of 2 nodes attains 80%, and the following ones 100%.
+    """
 
     def script(shares: Mapping[int, list[float]]) -> None:
         left = {nodes: list(each) for nodes, each in shares.items()}
@@ -38,7 +41,7 @@ def contend(served: SimpleNamespace) -> Iterator[Callable[[Mapping[int, list[flo
 
 
 def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[int, int, int]]:
-    """(nodes, repeat, attempt) of every job of the sweep, sorted."""
+    """Return (nodes, repeat, attempt) of every job of the sweep, sorted."""
     pages = served.sagemaker.get_paginator("list_training_jobs").paginate(
         NameContains=names.job_prefix(sweep)
     )

@@ -1,4 +1,5 @@
-"""training.instance_fallbacks through the whole flow: a curve of the type that had capacity."""
+"""training.instance_fallbacks through the whole flow: the report is a curve of the type that had
+capacity."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PLANNED, FALLBACK = "ml.local.small", "ml.local.medium"
 
 @pytest.fixture
 def full(served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The types that the platform has no room for."""
+    """The types for which the platform has no capacity."""
     types: set[str] = set()
 
     def capacity_problem(instance_type: str, instance_count: int) -> str | None:
@@ -41,7 +42,8 @@ def config(pipeline_config: Configs) -> BenchmarkConfig:
 
 
 def jobs_of(served: SimpleNamespace, sweep: str) -> dict[str, tuple[str | None, str | None]]:
-    """(type asked for, type selected of several) by the place of every job of the sweep."""
+    """Return (requested type, type selected from several) of every job of the sweep, by its
+    place."""
     pages = served.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=sweep)
     jobs = {}
     for name in [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]:

@@ -1,4 +1,5 @@
-"""sweep.instance_types through the whole flow: jobs of each type, one report, each type's own."""
+"""sweep.instance_types through the whole flow: jobs of each type, a joint report, and a report of
+each type."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ OUT_OF_MEMORY = "AlgorithmError: RuntimeError: CUDA out of memory. Tried to allo
 
 
 def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[str, str]]:
-    """(n1a-r1-a1, instance type) of every job of the sweep that the platform knows, sorted."""
+    """Return (n1a-r1-a1, instance type) of every job of the sweep on the platform, sorted."""
     pages = served.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=sweep)
     found = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
     described = [served.sagemaker.describe_training_job(TrainingJobName=name) for name in found]

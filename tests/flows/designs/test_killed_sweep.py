@@ -1,6 +1,7 @@
-"""kill -9 to `nodesweep run` in the middle of a probe sweep: what is resumed has the jobs of a
-sweep that nobody killed, each of them made once. test_sequential_sweep.py has a crash of a
-sequential one.
+"""After kill -9 of `nodesweep run` during a probe sweep, the resumed sweep has the jobs of an
+undisturbed one.
+
+Each of the jobs is created once. test_sequential_sweep.py has a crash of a sequential sweep.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""sweep.design: predict through the whole flow, and `run --confirm` of what it predicts."""
+"""sweep.design: predict through the whole flow, and `run --confirm` of its prediction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BASE = [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
 def exchanging(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Report 100 s of compute over the nodes and a ring's exchange, as observed, 1% apart."""
+    """Report 100 s of compute divided by the nodes and a ring's exchange, as observed, 1% apart."""
     nodes = job.instance_count
     noise = 1.01 if "-r2-" in job.job_name else 1.0
     compute, exchange = 100.0 / nodes * noise, (4.0 * (nodes - 1) / nodes**2) * noise
@@ -85,7 +85,8 @@ def test_confirm_runs_the_one_job_that_settles_it(
 
 
 def slow_at_8(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Exchange gradients for 20 s more on 8 nodes, so that they are no answer and 4 may be one."""
+    """Exchange gradients for 20 s more on 8 nodes, so that 8 nodes fail the limits and 4 may
+    pass."""
     exchanging(job, node, say, stop)
     if job.instance_count == 8:
         path = node.opt_ml / "output" / "data" / "metrics.json"

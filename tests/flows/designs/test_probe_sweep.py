@@ -1,4 +1,5 @@
-"""sweep.design: probe through the whole flow: probes, a check, a report that says projected."""
+"""sweep.design: probe through the whole flow: probes, a validation run, and a report with projected
+times."""
 
 from __future__ import annotations
 
@@ -129,9 +130,8 @@ def test_a_resume_that_moves_the_answer_keeps_the_check_that_was_made(
 def test_a_resume_after_a_failed_probe_keeps_the_check_that_was_made(
     simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The probe at 4 nodes fails, so that 2 are checked; the resume makes it. With 1 of 2 attempts
-    completed, 4 nodes are undecided, and the check at 2 stays.
-    """
+    """The probe at 4 nodes fails, so that 2 are checked; the resume makes it. With 1 of 2
+    attempts completed, 4 nodes are undecided, and the check at 2 stays."""
     fault = {"fault": "internal_error", "after_seconds": 1, "jobs": "*-n4-r1-a1-*"}
     with simulated(fault, model=MODEL) as served:
         config = sweep_config(served, sweep=PROBE)
@@ -156,8 +156,7 @@ def test_own_code_that_ends_early_and_does_not_say_so_is_no_whole_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """12.5 s of a run of 80 s: nothing tells them from all of it, so they are no time to train,
-    and the second such job ends the sweep.
-    """
+    and the second such job ends the sweep."""
 
     def mute(job: JobSpec, node: Node, say: Callable[[str], None], stop: Any) -> None:
         say(f"world_size={job.instance_count}; {says}")

@@ -1,4 +1,4 @@
-"""sweep.design: sequential through the whole flow: only what the answer needs is run."""
+"""sweep.design: sequential through the whole flow runs only the jobs that its answer needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL = [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 2)]
 
 
 def points_of(served: SimpleNamespace, sweep: str) -> list[tuple[int, int]]:
-    """(nodes, repeat) of every job of the sweep, sorted."""
+    """Return (nodes, repeat) of every job of the sweep, sorted."""
     pages = served.sagemaker.get_paginator("list_training_jobs").paginate(
         NameContains=names.job_prefix(sweep)
     )

@@ -1,6 +1,5 @@
-"""training.baseline_seconds through the whole flow: the first run counts the steps, the others make
-as many, and the report says so.
-"""
+"""training.baseline_seconds through the whole flow: the first run counts the steps, the other runs
+make the same number, and the report says so."""
 
 from __future__ import annotations
 

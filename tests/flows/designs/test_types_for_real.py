@@ -1,6 +1,5 @@
-"""Probes over two instance types for real: jobs that end themselves on emulated nodes of two sizes,
-one report, and a whole run that checks its answer.
-"""
+"""Real probes over two instance types: jobs that end early on emulated nodes of two sizes, one
+report, and a full run that validates the answer."""
 
 from __future__ import annotations
 

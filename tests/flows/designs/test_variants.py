@@ -1,4 +1,5 @@
-"""sweep.variants through the whole flow: jobs of each variant, one report, each variant's own."""
+"""sweep.variants through the whole flow: jobs of each variant, a joint report, and a report of each
+variant."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ SWEEP = {
 
 
 def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[str, str | None]]:
-    """(n1a-r1-a1, precision as JSON) of every job of the sweep that the platform knows, sorted."""
+    """Return (n1a-r1-a1, precision as JSON) of every job of the sweep on the platform, sorted."""
     pages = served.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=sweep)
     found = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
     jobs = []
@@ -104,7 +105,8 @@ def test_probes_of_variants_drop_what_misses_the_deadline_and_validate_the_answe
 def waiting_for_data(
     job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
 ) -> None:
-    """Report 100 s of work over the nodes and 10 s of waiting over the workers, as observed."""
+    """Report 100 s of work divided by the nodes and 10 s of waiting divided by the workers, as
+    observed."""
     work = 100.0 / job.instance_count
     wait = 10.0 / max(1, int(job.hyperparameters["num_workers"])) if job.instance_count > 1 else 0.0
     ranks = [rank(each, forward=work, data=wait) for each in range(job.instance_count)]

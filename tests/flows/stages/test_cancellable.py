@@ -1,4 +1,5 @@
-"""A cancel that only Prefect's server tells of: the run stops its jobs and ends as Cancelled."""
+"""A cancellation that only Prefect's server reports: the run stops its jobs and ends as
+Cancelled."""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ Configs = Callable[..., BenchmarkConfig]
 
 @pytest.fixture
 def says_cancelling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any, str], None]]:
-    """says_cancelling(module, name): from the first call of the function on, the server says that
-    the run is being cancelled.
+    """Return says_cancelling(module, name), which sets when the server reports a cancellation.
+
+    The server reports it from the first call of that function on.
     """
     called: list[str] = []
     monkeypatch.setattr(nodesweep.tasks.cancelling, "POLL_SECONDS", 0.05)
@@ -64,7 +66,7 @@ def says_cancelling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any, 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside, the signals of a command."""
+    """Handle signals as a command does, within the context."""
     signals = EndSignals(lambda at_once: None)
     before = {n: signal.signal(n, signals) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -114,7 +116,7 @@ def test_command_says_that_its_run_was_cancelled(
 
 
 def test_what_ends_a_run_while_it_is_being_cancelled_is_no_failure() -> None:
-    """Jobs that could not be stopped are in the log and in the state's message."""
+    """Jobs that could not be stopped are named in the log and in the message of the state."""
 
     def stopping() -> None:
         STOP.cancelled = True
@@ -127,9 +129,8 @@ def test_what_ends_a_run_while_it_is_being_cancelled_is_no_failure() -> None:
 def test_wait_that_the_workers_signal_ends_is_the_end_that_prefect_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The signal's exception was lost, and the next wait has ended the run. What Prefect takes for
-    a cancel is a TerminationSignal.
-    """
+    """The signal's exception was lost, and the next wait has ended the run. What Prefect takes
+    for a cancel is a TerminationSignal."""
     for module in (nodesweep.tasks.cancelling, nodesweep.flows.stages.cancellable):
         monkeypatch.setattr(module, "has_deployment", lambda: True)
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: None)
@@ -157,7 +158,7 @@ def test_wait_that_the_workers_signal_ends_is_the_end_that_prefect_knows(
 def test_signal_to_a_command_is_a_cancel_whatever_leaves_the_flow_for_it(
     number: signal.Signals, error: BaseException
 ) -> None:
-    """The command says what that was."""
+    """The command reports which signal it was."""
 
     def ended() -> None:
         try:
@@ -172,7 +173,7 @@ def test_signal_to_a_command_is_a_cancel_whatever_leaves_the_flow_for_it(
 
 
 def test_ctrl_c_while_prefect_begins_or_ends_a_run_is_raised_in_the_flow_or_after_it() -> None:
-    """In Prefect's own code it would make the run Crashed."""
+    """In Prefect's own code, the exception would make the run Crashed."""
     happened: list[str] = []
 
     def pressed(*when: str) -> None:
@@ -195,7 +196,8 @@ def test_ctrl_c_while_prefect_begins_or_ends_a_run_is_raised_in_the_flow_or_afte
 def test_suspended_run_ends_as_suspended_and_one_that_pauses_in_its_place_as_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody would resume it in its place, and its slot in the deployment's limit is gone."""
+    """Nobody would resume a paused run in its place, and its slot in the deployment's limit is
+    gone."""
     monkeypatch.setattr(nodesweep.tasks.cancelling, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: "0" * 32)
     said = [Suspended(), Paused()]

@@ -1,6 +1,5 @@
-"""This machine's clock is set in the middle of a sweep: no deadline moves, and what was measured is
-the platform's.
-"""
+"""A change of this machine's clock during a sweep moves no deadline; measured times are the
+platform's."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ MODEL = {
 
 
 class MachineClock:
-    """The flow's modules' clock of this machine; the platform keeps its own."""
+    """This machine's clock as seen by the flow's modules; the platform has another clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.set_forward_seconds = 0.0
@@ -54,9 +53,8 @@ class MachineClock:
 def test_clock_that_is_set_by_an_hour_stops_no_job(
     simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch, jump_seconds: float
 ) -> None:
-    """Set at the third description, while the first job trains; jobs may take 900 s, and take 110
-    at most.
-    """
+    """Set at the third description, while the first job trains; jobs may take 900 s, and take
+    110 at most."""
     clock = MachineClock(monkeypatch)
 
     def strike(label: str, number: int, moment: Moment) -> bool:

@@ -1,4 +1,4 @@
-"""The hours that a form gives a run."""
+"""The time limit in hours that a form gives a run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_sweep_that_takes_longer_leaves_no_job_running(
     served: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The hours are over at its first look at its jobs."""
+    """The time is over at the first poll of the sweep's jobs."""
     over: list[Callable[[], None]] = []
     watch = nodesweep.flows.stages.sweep.watch_training_jobs
 
@@ -64,7 +64,7 @@ def test_a_sweep_that_takes_longer_leaves_no_job_running(
             over.append(end)
 
         def start(self) -> None:
-            """The test says when the time is over."""
+            """Do nothing, since the test ends the time."""
 
         cancel = start
 

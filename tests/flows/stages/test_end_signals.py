@@ -1,6 +1,5 @@
-"""SIGTERM to `nodesweep run` as service managers and CI send it: the command's exit code, and the
-platform's list.
-"""
+"""SIGTERM from service managers and CI to `nodesweep run`: the command's exit code, and the
+platform's jobs."""
 
 from __future__ import annotations
 
@@ -90,9 +89,8 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
     signals: tuple[signal.Signals, ...],
     pause_seconds: float,
 ) -> None:
-    """As CI systems send them. A detached sweep is struck as its third job is accepted, of which it
-    hears afterwards.
-    """
+    """As CI systems send them. A detached sweep is struck as its third job is accepted, of
+    which it hears afterwards."""
     jobs, create, struck = 8, TrainingJobs.create, threading.Event()
     enough = 3 if options else jobs
     accepted = itertools.count(1)
@@ -129,6 +127,6 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
 
 
 def nodesweep_command(forks: Forks, folder: Path, *arguments: str | Path) -> tuple[Forked, Path]:
-    """The command as its own process, and the file with all that it says."""
+    """Start the command as a process, with its output in a file."""
     log = folder / "said"
     return forks.start([str(argument) for argument in arguments], REPOSITORY, log), log

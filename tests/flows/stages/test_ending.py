@@ -1,6 +1,5 @@
-"""The jobs of a run that ends badly: docs/ending.md, the part that needs no server and worker
-of its own.
-"""
+"""The jobs of a run that ends badly: the part of docs/ending.md that needs no separate server and
+worker."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ UNREACHABLE = EndpointConnectionError(endpoint_url="https://api.sagemaker")
 
 
 class Server:
-    """Prefect's API, as far as it is asked for the run's state; without one it does not answer."""
+    """Prefect's API of the run's state; it can also be silent."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -167,9 +166,8 @@ def test_jobs_that_run_on_are_counted_by_what_the_platform_says(
 
 
 def ledger(served: SimpleNamespace, benchmark: str) -> list[tuple[int, int, str]]:
-    """(nodes, attempt, status) of every job of the benchmark that the platform lists, once all have
-    ended.
-    """
+    """Return (nodes, attempt, status) of every job of the benchmark on the platform, once all have
+    ended."""
 
     def ended() -> list[tuple[int, int, str]] | None:
         jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-")[
@@ -191,9 +189,8 @@ ALL_COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
 
 @pytest.fixture
 def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], None]:
-    """failing_watch(error, times): so many watches of the sweep's jobs fail, without pauses between
-    the tries.
-    """
+    """Return failing_watch(error, times), which lets that many watches of the jobs fail, without
+    pauses."""
 
     def install(error: Exception, times: int) -> None:
         left, real = [error] * times, nodesweep.tasks.jobs.training_jobs.watch
@@ -244,9 +241,7 @@ def test_connection_that_comes_back_in_time_costs_nothing(
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Files called report.html find the disk full as they are written; the returned call makes
-    room.
-    """
+    """Let writes of report.html find a full disk; the returned function makes room."""
     real = os.fsync
 
     def fsync(handle: int) -> None:
@@ -262,9 +257,8 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_disk_that_is_full_at_the_report_loses_nothing(
     pipeline_config: Configs, served: SimpleNamespace, full_disk: Callable[[], None], tmp_path: Path
 ) -> None:
-    """Exit code 1 and a message that names the file; report and history are in the bucket, the copy
-    here follows.
-    """
+    """Exit code 1 and a message that names the file; report and history are in the bucket, the
+    copy here follows."""
     config = pipeline_config("scaling", name="full")
     done = nodesweep_run(config, tmp_path)
     (sweep,) = {names.sweep_of_job(job) for job in jobs_named(served, "full-")}
@@ -290,7 +284,7 @@ def jobs_named(served: SimpleNamespace, prefix: str) -> list[str]:
 
 
 def tables_of_the_page() -> dict[str, list[str]]:
-    """The first cells of the rows of docs/ending.md, by heading, where there are four columns."""
+    """Return the first cells of the rows of docs/ending.md's four-column tables, by heading."""
     page = (REPOSITORY / "docs" / "ending.md").read_text(encoding="utf-8")
     parts = re.split(r"(?m)^## (.+)$", page)[1:]
     found = {
@@ -308,7 +302,7 @@ def test_every_row_of_the_page_has_its_tests() -> None:
 
 
 def test_every_test_that_is_listed_is_there() -> None:
-    """In `…` the rest of a name is left out."""
+    """`…` stands for the rest of a name."""
     listed = yaml.safe_load(Path(__file__).with_name("ending_evidence.yaml").read_text())
     known = [
         name

@@ -1,6 +1,5 @@
-"""A program that can't run costs two small jobs; code that never ran is tried small; nothing done
-is lost.
-"""
+"""A program that cannot run costs two small jobs, new code is tried on a small job first, and no
+completed work is lost."""
 
 from __future__ import annotations
 
@@ -36,16 +35,14 @@ def broken(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading
 
 
 class Steps:
-    """A program whose first job says its step after the sweep has polled it a few times, and ends
-    only when further ones were sent.
-    """
+    """A program whose first job logs its step late, and ends only after further jobs were sent."""
 
     def __init__(self, served: SimpleNamespace, polls: Callable[[], int]) -> None:
         self._served, self._polls, self.first_nodes = served, polls, 0
         self.sent_before_step = self.sent_after_step = 0
 
     def _sent(self, job: JobSpec) -> int:
-        """Jobs of the sweep that the platform knows."""
+        """Return the jobs of the sweep on the platform."""
         return len(nodes_of_jobs(self._served, str(names.sweep_of_job(job.job_name))))
 
     def train(
@@ -119,7 +116,7 @@ def test_running_jobs_are_stopped_and_completed_ones_kept(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything at once: 1 node completes, 2 and 4 fail of one cause while 8 would run for
-    ever.
+    for ever.
     """
     collect, is_seen = sweep_stage.collect_outcome, threading.Event()
 

@@ -1,7 +1,7 @@
-"""Whole runs against endpoints that give answers which are not AWS's, or none: what the command
-says, and what is left.
+"""Whole runs against endpoints whose responses are not AWS's, or that do not respond: the command's
+messages, and what remains.
 
-Time is compressed: the tasks' own pauses are so many times shorter, boto3 tries each call once.
+Time is compressed: the tasks' own pauses are shorter by a factor, and boto3 tries each call once.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ STRUCK_AT_DESCRIPTION = 3
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """short_waits(times): every pause between tries is so many times shorter; runs give up after
-    3 s, calls after `call_seconds`.
+    """Return short_waits(times), which divides every pause between tries by `times`.
+
+    Runs then give up after 3 s, and calls after `call_seconds`.
     """
 
     def install(times: float, call_seconds: float = 60) -> None:
@@ -59,9 +60,8 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 class Spoiler:
-    """From the third description of a job on every call meets the fault: so many calls, or until it
-    is lifted.
-    """
+    """Spoils the calls from the third description of a job on: a number of them, or until it is
+    lifted."""
 
     def __init__(self, fault: CallFault, calls: float) -> None:
         self._fault, self._left, self._is_on = fault, calls, False

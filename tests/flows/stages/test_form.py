@@ -1,6 +1,5 @@
-"""A run of a deployment whose config names what its worker does not allow, by every way that a
-config comes on.
-"""
+"""A run of a deployment whose config names something that its worker does not allow, in every form
+of a config."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def strict_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nested(field: str, value: str) -> dict[str, Any]:
-    """The same setting within its whole section, as the preset has the section."""
+    """Return the same setting within its whole section, as in the preset."""
     section, _, name = field.partition(".")
     raw = yaml.safe_load((PRESETS_DIRECTORY / "local.yaml").read_text())
     place = raw.setdefault(section, {})
@@ -116,9 +115,8 @@ def test_what_the_worker_brings_runs_with_the_platform_of_the_machine() -> None:
 def test_a_whole_config_is_compared_where_a_worker_runs_it_alone(
     as_json: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A caller of Prefect's API may have a deployment's form unchecked; a person's own command may
-    name what that person can read.
-    """
+    """A caller of Prefect's API may have a deployment's form unchecked; a person's own command
+    may name what that person can read."""
     config = config_from_preset("local", {"report.directory": "/etc/cron.d"})
     given: Any = config.model_dump(mode="json") if as_json else config
     assert config_from_parameters({"preset": given}).report.directory == "/etc/cron.d"

@@ -1,6 +1,5 @@
-"""Whatever was accepted is watched, counted and ended, though the platform's lists and descriptions
-are behind.
-"""
+"""Every accepted job is watched, counted and ended, although the platform's lists and descriptions
+lag."""
 
 from __future__ import annotations
 
@@ -46,9 +45,8 @@ Configs = Callable[..., BenchmarkConfig]
 
 
 class Late:
-    """SageMaker, whose lists, descriptions and tags know a job only so many seconds after this
-    client made it.
-    """
+    """SageMaker whose lists, descriptions and tags show a job only some seconds after this client
+    created it."""
 
     def __init__(self, sagemaker: Any, list_seconds: float, known_seconds: float) -> None:
         self._sagemaker = sagemaker
@@ -101,7 +99,7 @@ class Late:
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
-    """late(list_seconds, known_seconds): so far behind is SageMaker from now on."""
+    """Return late(list_seconds, known_seconds), which sets SageMaker's lags from now on."""
 
     def install(list_seconds: float, known_seconds: float) -> None:
         clients: dict[str, Late] = {}
@@ -125,7 +123,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
 
 
 def statuses(served: SimpleNamespace, benchmark: str) -> list[str]:
-    """Of the benchmark's jobs, once none of them is Stopping."""
+    """Return the statuses of the benchmark's jobs, once none of them is Stopping."""
 
     def settled() -> list[str] | None:
         jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-", MaxResults=100)[
@@ -149,7 +147,7 @@ def pools(served: SimpleNamespace, benchmark: str) -> set[str]:
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, call: int) -> None:
-    """Ctrl-C as that call of the task begins (from 1)."""
+    """Send Ctrl-C at the beginning of this call of the task (counted from 1)."""
     real, calls = getattr(module, name), iter(range(1, 1000))
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
@@ -172,8 +170,9 @@ def test_sweep_whose_jobs_are_known_late_runs_to_its_report(
 def running(
     pipeline_config: Configs, served: SimpleNamespace
 ) -> Iterator[Callable[..., tuple[BenchmarkConfig, str]]]:
-    """running(name): two jobs of a sweep that a thread runs, which take two seconds to stop;
-    (config, sweep).
+    """Return running(name), which runs two jobs of a sweep in a thread, and yields (config, sweep).
+
+    The jobs take two seconds to stop.
     """
     threads: list[threading.Thread] = []
     ended: list[BaseException] = []
@@ -303,9 +302,8 @@ def test_resume_after_a_crash_leaves_no_pool_of_either_run(
 
 
 def start_crashed_sweep(config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Its first two jobs run, and the run that started them is gone: as kill -9 leaves it, nothing
-    was tidied up.
-    """
+    """Start a sweep whose first two jobs run, and whose process ends without cleaning up, as after
+    kill -9."""
     with monkeypatch.context() as patches:
         patches.setattr(nodesweep.flows.stages.sweep, "release_pools_now", lambda *_: [])
 
@@ -406,8 +404,7 @@ def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stop has looked at everything by the time the job is accepted, after pauses of a
-    throttled create.
-    """
+    throttled create."""
     config = pipeline_config("endless", name="lastlate", sweep={"node_counts": [1]})
     submit = nodesweep.flows.stages.sweep.submit_training_job
 

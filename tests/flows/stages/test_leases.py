@@ -1,4 +1,5 @@
-"""A server that keeps its leases in memory is named, to those whose run hangs on them alone."""
+"""A server that keeps its leases in memory is reported, but only to users whose run depends on a
+lease."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ IN_FILES = IN_MEMORY.replace(MEMORY, LEASES_IN_FILES)
 
 @pytest.fixture
 def answer() -> Iterator[dict[str, str]]:
-    """A server's answer about its settings; without any, it knows no such question."""
+    """Serve a response about the server's settings; without one, the server does not know the
+    path."""
     said: dict[str, str] = {}
 
     class Server(BaseHTTPRequestHandler):
@@ -33,7 +35,7 @@ def answer() -> Iterator[dict[str, str]]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """The server of the test prints nothing."""
+            """Log nothing about requests."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever).start()

@@ -1,7 +1,6 @@
-"""Minutes without a way to the platform in the middle of a sweep: what a proxy that hangs up leaves
-of it.
+"""Minutes without a connection to the platform during a sweep, caused by a proxy that hangs up.
 
-Time is compressed: the tasks' own pauses are so many times shorter, boto3 tries each call once.
+Time is compressed: the tasks' own pauses are shorter by a factor, and boto3 tries each call once.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ TIME_SCALE = 0.02  # jobs of 2.4, 1.4 and 0.9 s
 
 @pytest.fixture
 def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """compress(times): every pause of the patient tasks is so many times shorter."""
+    """Return compress(times), which divides every pause of the retrying tasks by `times`."""
 
     def install(times: float) -> None:
         once = nodesweep.aws.clients._CLIENT_CONFIG.merge(
@@ -72,7 +71,7 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def lose_network_at(proxy: Proxy, description: int, seconds: float) -> None:
-    """From that description of a job on, nobody gets through for so long."""
+    """Interrupt all connections for this long, from this description of a job on."""
 
     def strike(label: str, number: int, moment: Moment) -> bool:
         if (label, number, moment) == ("DescribeTrainingJob", description, "before"):
@@ -83,7 +82,7 @@ def lose_network_at(proxy: Proxy, description: int, seconds: float) -> None:
 
 
 def through(proxy: Proxy, served: SimpleNamespace) -> SimpleNamespace:
-    """The platform as a flow sees it behind the proxy."""
+    """The platform as a flow reaches it through the proxy."""
     return SimpleNamespace(**{**vars(served), "endpoint": proxy.endpoint})
 
 
@@ -107,9 +106,8 @@ def test_sweep_goes_on_after_five_minutes_without_a_network(
     compress: Callable[[float], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No second job, and none that failed: the first one ends during the outage, and is found at
-    its end.
-    """
+    """No second job, and none that failed: the first one ends during the outage, and is found
+    at its end."""
     caplog.set_level(logging.WARNING, "nodesweep")
     compress(100)
     with (
@@ -130,9 +128,8 @@ def test_sweep_goes_on_after_five_minutes_without_a_network(
 def test_sweep_that_waited_in_vain_leaves_its_jobs_to_the_next_run(
     simulated: Platform, sweep_config: Configs, compress: Callable[[float], None]
 ) -> None:
-    """An outage that outlasts every pause: the run fails with what boto3 said, the next one finds
-    its job.
-    """
+    """An outage that outlasts every pause: the run fails with what boto3 said, the next one
+    finds its job."""
     compress(2000)
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,

@@ -1,6 +1,5 @@
-"""Whole sweeps through outages of a fault plan, on the simulated engine: what the platform lists in
-the end.
-"""
+"""Whole sweeps during outages of a fault plan, on the simulated engine: the platform's jobs at the
+end."""
 
 from __future__ import annotations
 
@@ -34,9 +33,8 @@ FOREIGN = job_request(
 
 
 def test_throttled_sweep_runs_one_job_per_point(simulated: Platform, sweep_config: Configs) -> None:
-    """A throttled call is repeated, and no job is there twice for it; nor for one that was made and
-    not described.
-    """
+    """A throttled call is repeated, and no job is there twice for it; nor for one that was made
+    and not described."""
     throttled = [
         {"fault": "throttle", "operation": "CreateTrainingJob", "calls": [2, 2]},
         {"fault": "throttle", "operation": "DescribeTrainingJob", "calls": [2, 2]},
@@ -75,9 +73,8 @@ def test_starved_sweep_finishes_with_another_attempt(
 def test_quota_limited_sweep_never_runs_above_it(
     simulated: Platform, sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """3 jobs of up to 4 nodes at once under a quota of 4, of which somebody else's job has 3 until
-    one is refused.
-    """
+    """3 jobs of up to 4 nodes at once under a quota of 4, of which somebody else's job has 3
+    until one is refused."""
     quick = {
         "t_compute_seconds": 30,
         "startup_seconds": 5,
@@ -107,9 +104,8 @@ def test_quota_limited_sweep_never_runs_above_it(
 
 @contextmanager
 def watched(served: SimpleNamespace, refusals: Callable[[], list[str]]) -> Iterator[list[int]]:
-    """The instances in use, again and again, each from one answer of ListTrainingJobs; ends FOREIGN
-    at a refusal.
-    """
+    """Yield the number of instances in use, each from one response of ListTrainingJobs; stop at
+    FOREIGN when the platform refuses."""
     seen, over = [0], threading.Event()
 
     def watch() -> None:
@@ -157,9 +153,8 @@ def test_algorithm_error_is_not_tried_again(
 def test_expired_credentials_leave_jobs_that_new_ones_find(
     simulated: Platform, sweep_config: Configs, tmp_path: Path
 ) -> None:
-    """The third look is refused: no further try, exit code 1, a word on what to do; the job goes
-    on, and is adopted.
-    """
+    """The third look is refused: no further try, exit code 1, a word on what to do; the job
+    goes on, and is adopted."""
     code = {
         "code": "ExpiredTokenException",
         "message": "The security token included in the request is expired",

@@ -1,4 +1,4 @@
-"""Questions about a finished job, and the outcome reported for it."""
+"""Calls about a finished job, and the outcome derived from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHOLE = {"schema_version": 1, "train_seconds": 50.0, "world": {"world_size": 1}}
 def collect(
     make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., JobOutcome]:
-    """The outcome of a completed job whose platform has a final_metric of 9.1."""
+    """Collect the outcome of a completed job whose final_metric on the platform is 9.1."""
 
     def collected(line: str, metrics: dict[str, Any]) -> JobOutcome:
         log = [LogLine(1000, "algo-1", line)]

@@ -1,6 +1,5 @@
-"""A program of one's own, in real processes without torch: its own clock counts, and its own word
-of its world size.
-"""
+"""A user's program without torch in real processes: nodesweep uses the program's own clock and
+its reported world size."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ print(f"rank={rank}; train_seconds={6.138 / nodes + rank / 100};", flush=True)
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """A served platform whose one image starts the script that `program` writes."""
+    """A served platform whose only image starts the script that `program` writes."""
     state, image = tmp_path / "state", write_image(tmp_path / "tiny")
     state.mkdir()
     engines: list[ProcessEngine] = []

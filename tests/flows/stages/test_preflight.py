@@ -38,7 +38,7 @@ def answer(*problems: str) -> Callable[..., Findings]:
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
-    """Answers of the account, one per preflight; nodes cost 2 USD per hour."""
+    """Responses of the account, one per preflight; nodes cost 2 USD per hour."""
     answers: list[Findings] = []
 
     def ask(facts: Facts) -> Findings:
@@ -60,7 +60,7 @@ def test_bound_is_at_the_current_price(make_config: Configs) -> None:
 
 
 def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if this release built requests that the installed botocore does not take."""
+    """Build requests that the installed botocore does not accept."""
     render = backend.render
 
     def wrong(platform: PlatformConfig, spec: JobSpec) -> Mapping[str, Any]:
@@ -112,7 +112,7 @@ def test_account_is_asked_for_the_container_that_runs_as_it_is(
 
 
 def test_container_that_runs_as_it_is_must_carry_the_option(make_config: Configs) -> None:
-    """One that is built upon may be given what it lacks; this one is final."""
+    """An image that is built upon may still get what it lacks; this one is final."""
     image = {
         "base_image": (
             "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker"

@@ -48,7 +48,7 @@ def test_two_sweeps_never_hold_more_nodes_than_the_limit(limit_of_four: str) -> 
 def test_slots_that_cannot_be_given_back_are_left_to_their_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """tests/production/test_renewals.py gives slots back to a server that was started anew."""
+    """tests/production/test_renewals.py returns slots to a restarted server."""
 
     @contextmanager
     def lost(*_: object, **__: object) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The nightly alarm: what the chart learns from, and what an alarm does."""
+"""The nightly alarm: the sweeps that the chart learns from, and the effects of an alarm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMES = (100.0, 100.5, 101.0, 101.5, 102.0)
 
 
 class Bucket:
-    """The history's files; stands for the tasks that read and write the bucket."""
+    """The history's files, in place of the tasks that read and write the bucket."""
 
     def __init__(self, config: BenchmarkConfig) -> None:
         self.config = config
@@ -37,16 +37,15 @@ class Bucket:
         return names.sweep_id(self.config, datetime(2026, 1, day, 3, tzinfo=UTC))
 
     def night(self, day: int, slower: float = 1.0, **changes: Any) -> ScalingReport:
-        """The report of that day's sweep, kept: five runs each at 1 and 2 nodes, the latter
-        `slower` times as long.
-        """
+        """Store the report of a day's sweep with five runs each on 1 and 2 nodes; those on 2 take
+        `slower` times as long."""
         report = report_of(self.config, self.sweep(day), slower, **changes)
         uri = f"s3://bucket/history/v1/benchmark=bench/{report.sweep_id}.parquet"
         self.histories[uri] = write_history(history_frame(report), self.config.name)
         return report
 
     def learn(self, nights: int = LEARNING_SWEEPS, **changes: Any) -> int:
-        """That many equal nights; returns the day after."""
+        """Store that many equal nights; return the following day."""
         for day in range(1, nights + 1):
             self.night(day, **changes)
         return nights + 1
@@ -54,7 +53,7 @@ class Bucket:
     def alarm(
         self, day: int, slower: float = 1.0, reference: str | None = None, **changes: Any
     ) -> TrendVerdict | None:
-        """Tonight's sweep, judged with a tolerance of 5%."""
+        """Judge tonight's sweep with a tolerance of 5%."""
         report = self.night(day, slower, **changes)
         return alarm_on_regression(self.config, report, 0.05, reference)
 
@@ -154,7 +153,7 @@ def test_creep_alarms_though_no_night_is_far_from_the_one_before(bucket: Bucket)
 def test_node_count_at_which_nothing_completed_any_more_alarms_from_the_second_night_on(
     bucket: Bucket,
 ) -> None:
-    """At N0 too, where the rest of the sweep has another baseline."""
+    """This includes N0, without which the rest of the sweep has another baseline."""
     bucket.night(1)
     for day, lost in ((2, 2), (3, 1)):
         with pytest.raises(RegressionEstablished, match=rf"no completed run on {lost} nodes?$"):
@@ -214,7 +213,7 @@ def test_other_conditions_start_a_new_trend_and_are_a_warning(
 
 
 def test_of_several_types_the_recommended_one_alone_is_judged(bucket: Bucket) -> None:
-    """Another type had runs at 2 nodes the night before; that this one has none is no news."""
+    """Another type had runs at 2 nodes the night before; that this type has none is no change."""
     bucket.night(1, instance_type="ml.m5.4xlarge")
     tonight = report_of(bucket.config, bucket.sweep(2), 1.0, lost=2)
     comparison = InstanceComparison(

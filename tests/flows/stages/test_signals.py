@@ -1,6 +1,5 @@
-"""Ctrl-C and SIGTERM: the first one ends in order, a second Ctrl-C at once, and no SIGTERM cuts an
-ending off.
-"""
+"""Ctrl-C and SIGTERM: the first signal ends the run in order, a second Ctrl-C at once, and SIGTERM
+never interrupts the ending."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ except (KeyboardInterrupt, Terminated):
 
 @pytest.fixture(scope="module")
 def own_process() -> Iterator[WarmProcess]:
-    """Where a signal hits a program and not the tests."""
+    """A process that forks programs, so that their signals do not hit the tests."""
     with warm_process("nodesweep.flows.stages.signals", "prefect.utilities.engine") as process:
         yield process
 
@@ -75,7 +74,7 @@ def test_a_second_ctrl_c_ends_at_once_and_says_what_may_run_on(own_process: Warm
 def test_a_sigterm_that_follows_does_not_raise_in_the_clean_up(
     own_process: WarmProcess, arguments: tuple[str, ...], raised: str
 ) -> None:
-    """As CI systems send them; `Terminated` is what Prefect's handler raises in a flow."""
+    """CI systems send such signals; `Terminated` is raised by Prefect's handler in a flow."""
     done = own_process.run(FLOW, *arguments)
     assert done.stdout.splitlines() == [
         raised,
@@ -116,7 +115,7 @@ with engine.capture_sigterm():
 
 
 def test_prefect_hears_a_cancellation_while_a_flow_runs(own_process: WarmProcess) -> None:
-    """Else its runner takes the end of a cancelled run for a crash."""
+    """Otherwise Prefect's runner would treat the end of a cancelled run as a crash."""
     done = own_process.run(CANCELLED)
     assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr
 

@@ -1,6 +1,5 @@
 """sweep.budget_usd and sweep.max_retries over a sweep and its resumes, on the simulated engine with
-a price.
-"""
+a price."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ NO_CAPACITY = {"fault": "capacity_error", "jobs": "*"}
 
 @pytest.fixture(autouse=True)
 def price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Emulated nodes have none of their own."""
+    """A price for emulated nodes, which have none."""
     catalogue = load_catalogue()
 
     def get(instance_type: str) -> InstanceType:
@@ -73,7 +72,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def simulated(tmp_path: Path) -> Platform:
-    """simulated(fault, …, model={…}) serves a platform while it is entered."""
+    """Return simulated(fault, …, model={…}), a context manager that serves a platform."""
     state = tmp_path / "state"
     state.mkdir()
 
@@ -86,8 +85,9 @@ def simulated(tmp_path: Path) -> Platform:
 
 @pytest.fixture
 def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.MonkeyPatch) -> Configs:
-    """sweep_config(platform, budget_usd=…): 1, 2 and 4 nodes, ascending, one attempt each, no image
-    to build.
+    """Return sweep_config(platform, budget_usd=…), a factory of configs.
+
+    Their sweeps have 1, 2 and 4 nodes, ascending, one attempt each, and no image to build.
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
@@ -119,7 +119,7 @@ def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.Monke
 
 
 def jobs_of(served: SimpleNamespace) -> dict[tuple[int, int], dict[str, Any]]:
-    """(nodes, attempt) -> description of every job that the platform knows."""
+    """Return the description of every job on the platform, by (nodes, attempt)."""
     pages = served.sagemaker.get_paginator("list_training_jobs").paginate()
     listed = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
     places = {name: names.parse_job_name(name) for name in listed}
@@ -138,7 +138,7 @@ def spent_usd(served: SimpleNamespace) -> float:
 
 
 def rows(result: SweepResult) -> dict[tuple[int, int], tuple[str, str]]:
-    """(nodes, attempt) -> (status, reason) of the report's points."""
+    """Return (status, reason) of the report's points, by (nodes, attempt)."""
     return {
         (point.nodes, point.attempt): (point.status, str(point.reason))
         for point in result.report.points
@@ -204,7 +204,7 @@ def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
     events: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It comes first, whatever the order says, and counts in full until it has ended."""
+    """The running job comes first, whatever the order, and counts in full until it has ended."""
 
     def crash(*_: Any) -> None:
         raise RuntimeError("lost")
@@ -297,8 +297,7 @@ def test_two_runs_of_one_sweep_are_one_budget(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run claims an attempt of four nodes (0.67 USD at most) once this one has begun
-    (0.17); two are 0.33.
-    """
+    (0.17); two are 0.33."""
     config = pipeline_config(
         "scaling",
         name="shared",

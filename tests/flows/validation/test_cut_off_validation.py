@@ -1,5 +1,6 @@
-"""A run that ended while a Processing job validated its dataset, before the sweep was recorded: who
-goes on with the sweep goes on with that job, and pays for no second one.
+"""A run that ended before its sweep was recorded, while a Processing job validated its dataset.
+
+A run that continues the sweep adopts that job and does not pay for a second one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def cut_off(
     spark_config: Configs,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., tuple[BenchmarkConfig, str]]:
-    """cut_off(day, …): the config and the sweep of a run that died as its job waited for `go`."""
+    """Return cut_off(day, …), which returns (config, sweep) of a run that died while its job waited
+    for `go`."""
 
     def make(day: int, **sections: Any) -> tuple[BenchmarkConfig, str]:
         def die(*args: Any, **kwargs: Any) -> None:

@@ -1,5 +1,6 @@
-"""Whatever call of a validation on Spark a run dies at, before it is sent or after: the next try
-finds what there is, and in the end there is one Processing job, completed.
+"""A run that dies at any call of a validation on Spark, before or after the call is sent.
+
+The next try finds what exists, and at the end there is one Processing job, completed.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ FIRST = 3
 
 
 class Died(Exception):
-    """The run's process, at a call."""
+    """The end of the run's process at a call."""
 
 
 @contextmanager
 def dying_at(number: int, is_sent: bool) -> Iterator[list[str]]:
-    """Inside, the run dies at its call of that number, from 1 on; the calls that were made.
+    """Let the run die at its call of that number, counted from 1; yield the calls that were made.
 
-    The sign of life that another thread sends is no step of the validation.
+    The sign of life that another thread sends is not counted as a call of the validation.
     """
     calls: list[str] = []
     real = botocore.client.BaseClient._make_api_call
@@ -71,7 +72,7 @@ def dying_at(number: int, is_sent: bool) -> Iterator[list[str]]:
 
 @flow(name="validation-alone")
 def validate(config: BenchmarkConfig, sweep: str) -> tuple[ValidationReport, dict[str, Any] | None]:
-    """That stage and nothing else."""
+    """Run only the validation stage."""
     source = remote_source(config)
     assert source is not None
     backend = backend_of(config.platform)

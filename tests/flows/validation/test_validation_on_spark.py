@@ -1,5 +1,7 @@
-"""A dataset in S3 that a Processing job validates: started, adopted, watched, stopped, reaped and
-paid for as a training job is. Its program is a fake; what it is asked and answers is not.
+"""A Processing job that validates a dataset in S3 is started, adopted, watched, stopped, reaped and
+paid for like a training job.
+
+Its program is a fake, but its requests and responses are real.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def answer(node: Node, verdict: dict[str, Any]) -> None:
 
 
 def verdict_on(request: dict[str, Any], rows: int) -> dict[str, Any]:
-    """Verdict of the program in infra/image_spark on good files, each with so many rows."""
+    """Return the verdict of the program in infra/image_spark on good files with these numbers of
+    rows."""
     found = {"unreadable": None, "rows": rows, "schema": 0, "unjudged": [], "failed": {}}
     return {
         "format": request["format"],
@@ -78,15 +81,17 @@ def failing(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
 
 
 def silent(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
-    """A job that completes and writes no verdict."""
+    """Complete without writing a verdict."""
 
 
 @pytest.fixture
 def spark_config(
     served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
 ) -> Callable[..., BenchmarkConfig]:
-    """spark_config(program, …): the pipeline's config with its three rows in S3; the Processing
-    job runs `program`.
+    """Return spark_config(program, …), a factory of the pipeline's config with its three rows in
+    S3.
+
+    The Processing job runs `program`.
     """
 
     def make(
@@ -114,7 +119,8 @@ def spark_config(
 
 
 def processing_jobs(served: SimpleNamespace, sweep: str) -> dict[str, str]:
-    """Name below the sweep's -> status, of the sweep's Processing jobs."""
+    """Return the status of the sweep's Processing jobs, by the part of their name after the
+    sweep's."""
     listed = served.sagemaker.list_processing_jobs(
         NameContains=names.validation_job_prefix(sweep), MaxResults=100
     )["ProcessingJobSummaries"]
@@ -299,7 +305,7 @@ def test_by_size_spark_is_taken_from_the_threshold_on(
 
 
 def loud(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
-    """Fails with its last words between Spark's."""
+    """Fail with last words between lines of Spark."""
     say("26/11/25 08:00:01 WARN NativeCodeLoader: Unable to load native-hadoop library")
     say("Traceback (most recent call last):")
     say("MemoryError: password=hunter2")
@@ -308,7 +314,7 @@ def loud(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
 
 
 def lines_of(*arguments: str) -> tuple[int, list[str]]:
-    """Exit code and lines of `nodesweep logs`, without each line's time."""
+    """Return the exit code and the lines of `nodesweep logs`, without the time in each line."""
     shown = CliRunner().invoke(main, ["logs", *arguments])
     return shown.exit_code, [line.partition(" ")[2] for line in shown.output.splitlines()]
 

@@ -43,7 +43,7 @@ def resources(template: Path) -> dict[str, Any]:
 
 
 def documents(value: Any) -> Iterator[dict[str, Any]]:
-    """Every policy document in a resource's properties."""
+    """Yield every policy document in a resource's properties."""
     if isinstance(value, dict):
         if "Statement" in value:
             yield value
@@ -56,7 +56,7 @@ def documents(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def conditions() -> Iterator[tuple[str, str, str, str]]:
-    """(statement, action, operator, key) of all templates."""
+    """Yield (statement, action, operator, key) of all templates."""
     for template in TEMPLATES:
         for name, resource in resources(template).items():
             for document in documents(resource.get("Properties", {})):
@@ -73,7 +73,8 @@ def conditions() -> Iterator[tuple[str, str, str, str]]:
 
 
 def known_keys(action: str) -> set[str]:
-    """Condition keys in the reference of the action and of the resources that it takes."""
+    """Return the condition keys of the action, and of the resources that it accepts, in the
+    reference."""
     service, _, name = action.partition(":")
     details = REFERENCE.actions.get_action_details(service, name)
     keys = set(details["conditionKeys"])
@@ -126,7 +127,7 @@ def test_the_reference_tells_known_keys_from_others(key: str, action: str, known
 
 
 def statements_with(action: str) -> list[dict[str, Any]]:
-    """The Allow statements of identity policies that hold an action with this beginning."""
+    """Return the Allow statements of identity policies with an action that begins like this."""
     found = []
     for template in TEMPLATES:
         for resource in resources(template).values():

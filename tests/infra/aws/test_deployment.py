@@ -1,6 +1,5 @@
-"""The stack in the local platform: what it makes, and that the pipeline's role fits what the
-pipeline does.
-"""
+"""The stack in the local platform: its resources, and the permissions of the pipeline's role for
+every call of the pipeline."""
 
 from __future__ import annotations
 
@@ -59,7 +58,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS")
 
 
 def denied(request: Any) -> dict[str, Any]:
-    """SimulatePrincipalPolicy's answer for a role that lost its policies; moto has no such call."""
+    """Return SimulatePrincipalPolicy's response for a role without policies; moto lacks this
+    call."""
     return {
         "EvaluationResults": [
             {"EvalActionName": name, "EvalDecision": "implicitDeny", "MissingContextValues": []}
@@ -72,9 +72,7 @@ def denied(request: Any) -> dict[str, Any]:
 def calls(
     prefect: None, platform: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[ApiCall]]:
-    """Every call of the pipeline's way through its life, made with the config that the stack's
-    outputs give.
-    """
+    """Record every call of the pipeline's life, with the config that the stack's outputs give."""
     folder = tmp_path_factory.mktemp("work")
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -94,7 +92,7 @@ def calls(
 def local_benchmark(
     first: BenchmarkConfig, *overrides: str, **sections: dict[str, Any]
 ) -> BenchmarkConfig:
-    """configs/local.yaml on the deployed stack: two small points."""
+    """configs/local.yaml on the deployed stack, with two small points."""
     config = load_config(CONFIGS / "local.yaml", ["sweep.node_counts=[1,2]", *overrides])
     updates = {
         name: getattr(config, name).model_copy(update=values) for name, values in sections.items()
@@ -103,7 +101,8 @@ def local_benchmark(
 
 
 def run_local_benchmark(first: BenchmarkConfig) -> None:
-    """Run, stop with a job that would go on, resume, report anew, history."""
+    """Run, stop with a job that would continue, resume, create the report again, and read the
+    history."""
     config = local_benchmark(first)
     result = scaling_benchmark(config)
     assert result.missing_points == 0
@@ -128,9 +127,8 @@ def run_local_benchmark(first: BenchmarkConfig) -> None:
 def run_own_code_on_own_data(
     platform: SimpleNamespace, first: BenchmarkConfig, folder: Path
 ) -> None:
-    """A dataset below DataPrefix, a source_dir, a warm pool, a training plan, and a point whose
-    program fails.
-    """
+    """Run with a dataset below DataPrefix, a source_dir, a warm pool, a training plan, and a point
+    whose program fails."""
     uri = platform.stack.outputs["DataUri"]
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     # The template's VersioningConfiguration, which moto's CloudFormation leaves out.
@@ -187,7 +185,7 @@ def stop_hanging_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> Non
 
 
 def build_image(config: BenchmarkConfig, token: str, deadline_seconds: float) -> None:
-    """As a run does it when the image is not in ECR."""
+    """Build the image as a run does if ECR does not have it."""
     STOP.clear()  # as every flow begins; one that failed has left it set
     codebuild, s3, ecr, logs = (
         aws_client(name, config.platform) for name in ("codebuild", "s3", "ecr", "logs")
@@ -199,7 +197,7 @@ def build_image(config: BenchmarkConfig, token: str, deadline_seconds: float) ->
 
 
 def ask_the_account(first: BenchmarkConfig, folder: Path) -> None:
-    """`plan --online`, for nodes of AWS in a VPC, with file systems and an image that exists."""
+    """Run `plan --online` for nodes of AWS in a VPC, with file systems and an existing image."""
     outputs = {
         "subnets": ["subnet-0123456789abcdef0"],
         "security_group_ids": ["sg-0123456789abcdef0"],
@@ -310,7 +308,7 @@ def test_a_build_is_started_with_nothing_but_what_the_pipeline_sends(
 def test_a_build_of_the_shipped_context_is_one_that_the_role_may_start(
     platform: SimpleNamespace, pipeline_policies: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Its buildspec is the project's, so none is sent."""
+    """The context has the buildspec of the project, so no buildspec is sent."""
     config = config_of(platform, "nodesweep", tmp_path)
     with pytest.MonkeyPatch.context() as patch, recorded({}) as made:
         run_failing_build(config, patch)
@@ -468,7 +466,7 @@ def test_everything_asked_for_is_made(platform: SimpleNamespace) -> None:
 
 
 def test_options_extend_the_pipelines_role(platform: SimpleNamespace, tmp_path: Path) -> None:
-    """The key's preflight, and a dataset in another bucket."""
+    """The options are a KMS key, which preflight checks, and a dataset in another bucket."""
     names = {
         **OTHER_NAMES,
         "BucketName": "optional",
@@ -493,7 +491,7 @@ def test_options_extend_the_pipelines_role(platform: SimpleNamespace, tmp_path: 
 
 
 def config_of(platform: SimpleNamespace, stack: str, folder: Path) -> BenchmarkConfig:
-    """The config that `config init` makes of a deployed stack."""
+    """Return the config that `config init` creates for a deployed stack."""
     path = folder / f"{stack}.yaml"
     arguments = ["config", "init", "--from-stack", stack, "--region", "us-east-1"]
     local = ["--endpoint-url", platform.endpoint, "--state-directory", str(platform.state_dir)]

@@ -1,6 +1,5 @@
-"""docs/aws.md: its commands run as they stand, against the local platform; its numbers are those of
-the catalogue.
-"""
+"""The commands of docs/aws.md run unchanged against the local platform, and its numbers are those
+of the catalog."""
 
 from __future__ import annotations
 
@@ -75,9 +74,8 @@ def test_commands_lead_to_a_report_and_back_to_nothing(tmp_path: Path) -> None:
 
 
 def environment(home: Path, platform: SimpleNamespace) -> dict[str, str]:
-    """A user's with credentials and nothing else; one variable of boto3's own leads every call to
-    the platform.
-    """
+    """The environment of a user with credentials only; a variable of boto3 directs every call to
+    the platform."""
     credentials = home / ".aws" / "credentials"
     credentials.parent.mkdir()
     shutil.copy(platform.state_dir / "aws-credentials", credentials)

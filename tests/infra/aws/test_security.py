@@ -1,6 +1,5 @@
-"""infra/aws/security.guard holds for the template, and each of its rules refuses the change it is
-there for.
-"""
+"""The template meets infra/aws/security.guard, and each rule refuses the change that it is meant to
+prevent."""
 
 from __future__ import annotations
 
@@ -18,9 +17,8 @@ RULES = TEMPLATE.with_name("security.guard").read_text()
 
 
 def variant(branch: int) -> dict[str, Any]:
-    """The template as plain data under one choice of conditions; with them off, without the
-    resources they make.
-    """
+    """Return the template as plain data under one choice of conditions; with conditions off, their
+    resources are missing."""
     plain = json.loads(json.dumps(template(), default=str))
     found = taken(plain, branch)
     if branch == 2:

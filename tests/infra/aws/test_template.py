@@ -1,6 +1,5 @@
-"""infra/aws/nodesweep.yaml as data: what it holds, what it must not hold, and that its policies
-name what exists.
-"""
+"""infra/aws/nodesweep.yaml as data: its required and its forbidden contents, and policies that name
+existing resources."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ ROLES = ("BuildRole", "ExecutionRole", "PipelineRole")
 
 @cache
 def everything() -> dict[str, Any]:
-    """The template with all of its conditions on."""
+    """Return the template with all of its conditions on."""
     return dict(taken(json.loads(json.dumps(template(), default=str)), 1))
 
 
@@ -40,9 +39,8 @@ def statements(role: str) -> list[dict[str, Any]]:
 
 @cache
 def reference() -> dict[str, Any]:
-    """AWS's service authorization reference, as cfn-lint ships it: service -> Actions -> action in
-    lower case.
-    """
+    """AWS's service authorization reference, as shipped with cfn-lint, by service and lower-case
+    action."""
     path = files("cfnlint.data.AdditionalSpecs") / "Policies.json"
     return dict(json.loads(path.read_text()))
 
@@ -115,9 +113,8 @@ def test_pattern_of_job_names_holds_for_the_names() -> None:
 
 
 def test_the_projects_buildspec_is_the_one_that_the_image_has() -> None:
-    """Word for word: the pipeline sends none where they say the same, and the stack lets it send no
-    other.
-    """
+    """The texts are equal, since the pipeline sends no buildspec in that case, and the stack allows
+    no other."""
     given = everything()["Resources"]["BuildProject"]["Properties"]["Source"]["BuildSpec"]
     assert given == (TEMPLATE.parents[1] / "image" / "buildspec.yml").read_text()
 
@@ -158,7 +155,7 @@ def test_every_star_has_its_reason_beside_it() -> None:
 
 
 def test_what_a_scanner_asks_for_is_there_or_has_its_reason_beside_it() -> None:
-    """checkov finds nothing in either template, since it reads these comments."""
+    """checkov finds no problem in either template, since it reads these comments."""
 
     def skipped(text: str) -> list[tuple[str, str]]:
         return [
@@ -181,9 +178,8 @@ def test_what_a_scanner_asks_for_is_there_or_has_its_reason_beside_it() -> None:
 
 
 def test_nothing_else_is_for_everybody() -> None:
-    """A principal of "*" stands in refusals, and in the policies of the VPC's endpoints, which give
-    no permission.
-    """
+    """A principal of "*" is only in denials, and in the policies of the VPC's endpoints, which
+    grant no permission."""
     open_to_all = [
         (name, statement["Sid"], statement["Effect"])
         for name, resource in everything()["Resources"].items()
@@ -212,7 +208,7 @@ def endpoint_statements() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_endpoints_take_no_other_accounts_keys() -> None:
-    """A program in a node that brings keys of its own could send data away by them."""
+    """A program in a node could use its own keys to send data to another account."""
     mine = {"Ref": "AWS::AccountId"}
     open_ones = [
         (name, statement["Sid"])
@@ -277,7 +273,7 @@ def test_what_costs_by_the_hour_is_off_by_default() -> None:
 
 
 def test_what_was_measured_outlives_the_stack() -> None:
-    """And the log group that the jobs of others in the account write to."""
+    """The log group also remains, because jobs of others in the account write to it."""
     resources = template()["Resources"]
     kept = {name for name, one in resources.items() if one.get("DeletionPolicy") == "Retain"}
     assert kept == {"Bucket", "Key", "TrainingLogs"}

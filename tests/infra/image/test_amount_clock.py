@@ -1,4 +1,5 @@
-"""A run that is told how much to do: so many steps, or as many as take so many seconds."""
+"""A run with a fixed amount of work: a number of steps, or the steps that take a number of
+seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.infra.image.test_nodesweep_clock import VARIABLES
 
 
 def steps_made(amount: Amount, first: float, others: float, rank_0: object = lambda answer: answer):
-    """Number of steps of a program whose first one takes longer."""
+    """Return the number of steps of a program whose first step takes longer."""
     return next(
         made
         for made in count(1)

@@ -1,4 +1,4 @@
-"""The build context: what the Dockerfile, the lock and buildspec.yml promise each other."""
+"""The build context: the Dockerfile, the lock file and buildspec.yml agree with each other."""
 
 from __future__ import annotations
 
@@ -98,9 +98,8 @@ def test_the_buildspec_pushes_what_it_builds() -> None:
 
 
 def test_a_build_argument_is_one_word_of_the_command_whatever_it_holds(tmp_path: Path) -> None:
-    """Blanks and line breaks would be options of `docker build`: --network=host, another --tag,
-    --secret.
-    """
+    """Blanks and line breaks could add options to `docker build`: --network=host, another --tag,
+    --secret."""
     docker = tmp_path / "docker"
     docker.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done > "$0.words"\n')
     docker.chmod(0o755)

@@ -1,6 +1,5 @@
-"""Scripts written without this project in mind run unchanged as a job's own code: two nodes, the
-real toolkit.
-"""
+"""Scripts written without nodesweep in mind run unchanged as a job's own code, on two nodes with
+the real toolkit."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 class OwnCode:
-    """Runs jobs of two nodes that bring their code."""
+    """Runs jobs of two nodes with their own code."""
 
     def __init__(
         self, folder: Path, images: ProcessImageStore, image_uri: str, endpoint: str
@@ -114,7 +113,7 @@ def test_a_plain_ddp_script_under_torchrun(own_code: OwnCode) -> None:
 
 
 def cifar(rows: int, seed: int) -> bytes:
-    """CIFAR-10's binary form, where a class is a shade of grey."""
+    """A dataset in CIFAR-10's binary format, in which each class is a shade of gray."""
     random = np.random.default_rng(seed)
     labels = (np.arange(rows) % 10).astype(np.uint8)
     pixels = labels[:, None] * 22 + random.integers(0, 20, (rows, 3072))

@@ -1,4 +1,5 @@
-"""The parts of a process's train time: by a clock of the test, and with the image's torch."""
+"""The parts of a process's train time, by a clock that the test controls, and with the image's
+torch."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ ON_GPU, ON_XPU = (
 
 
 class Process:
-    """A process whose time passes only by `spend`."""
+    """A process whose time passes only in `spend`."""
 
     def __init__(self, module: Any) -> None:
         self.module, self.now = module, 0.0
@@ -318,7 +319,7 @@ class Cuda:
 def test_on_a_gpu_the_parts_are_times_of_its_stream(
     process: Process, monkeypatch: pytest.MonkeyPatch, lag: int
 ) -> None:
-    """The process issues all work at once; its own clock would see none of it."""
+    """The process issues all work immediately, so its own clock would measure none of it."""
     cuda = Cuda(process, lag)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     monkeypatch.setattr(process.module, "time", SimpleNamespace(perf_counter=lambda: 0.0))
@@ -478,9 +479,8 @@ def budgets(done: Run, folder: Path) -> dict[int, dict[str, float]]:
 def test_with_torch_the_cause_is_the_largest_part(
     image_python: str, tmp_path: Path, loader: str, step: str, largest: tuple[str, str]
 ) -> None:
-    """Few steps with long causes: on a busy machine each step has other delays, and the first
-    takes seconds.
-    """
+    """There are few steps with long causes: on a busy machine the delays of steps differ, and the
+    first takes seconds."""
     run_real: Runner = runner(tmp_path, image_python, [IMAGE])
     text = SCRIPT.replace("LOADER", loader or "pass").replace("STEP", step or "pass")
     done = run_real(text, *TORCHRUN)
@@ -499,7 +499,7 @@ def test_with_torch_the_cause_is_the_largest_part(
 
 @pytest.mark.slow
 def test_with_lightning_a_checkpoint_is_all_of_its_save(image_python: str, tmp_path: Path) -> None:
-    """Collecting the state takes longer here than all else; torch.save comes after it."""
+    """Collecting the state takes longer here than everything else; torch.save comes after it."""
     text = """
         import sys, time, logging, warnings
         import torch

@@ -1,6 +1,5 @@
-"""The helper that people copy beside their script: what it writes, follows the schema and is enough
-for a report.
-"""
+"""The helper that users copy next to their script: its file matches the schema and is enough for a
+report."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ LIBRARIES = ("torch", "torch.distributed", "horovod", "horovod.torch", "horovod.
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test begins as without a launcher and without a framework."""
+    """Begin each test without a launcher and without a framework."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name in LIBRARIES:
@@ -55,7 +54,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Callable[[], dict[str, Any]]:
-    """Content of the file, checked by the schema."""
+    """Return the content of the file, checked against the schema."""
 
     def read() -> dict[str, Any]:
         metrics: dict[str, Any] = json.loads((tmp_path / "data" / "metrics.json").read_text())
@@ -66,14 +65,14 @@ def written(tmp_path: Path) -> Callable[[], dict[str, Any]]:
 
 
 def load(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> types.SimpleNamespace:
-    """A framework of that name, as loaded."""
+    """Pretend that a framework of that name is loaded."""
     module = types.SimpleNamespace(**functions)
     monkeypatch.setitem(sys.modules, name, module)
     return module
 
 
 def torch_group(monkeypatch: pytest.MonkeyPatch, size: int, rank: int) -> dict[str, bool]:
-    """torch with a process group that is there while `up` says so."""
+    """A torch whose process group exists while `up` says so."""
     up = {"now": True}
     load(monkeypatch, "torch", cuda=types.SimpleNamespace(is_available=lambda: False))
     load(
@@ -220,7 +219,7 @@ def test_mpi4py(written: Callable[[], dict[str, Any]], monkeypatch: pytest.Monke
 def test_two_nodes_that_train_alone_say_so(
     written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch is loaded, steps were done, and nobody ever made a process group."""
+    """torch is loaded and steps were made, but no process group was ever created."""
     for name, value in TWO_NODES.items():
         monkeypatch.setenv(name, value)
     torch_group(monkeypatch, 0, 0)["now"] = False
@@ -287,7 +286,8 @@ def test_a_gpu_is_waited_for_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_it_is_one_file_without_dependencies(tmp_path: Path) -> None:
-    """Copied beside a script that takes long to start, in a Python without site-packages."""
+    """The file is copied next to a script that takes long to start, in a Python without
+    site-packages."""
     (tmp_path / "nodesweep_clock.py").write_text((IMAGE / "nodesweep_clock.py").read_text())
     (tmp_path / "own.py").write_text(
         "import time\nfrom nodesweep_clock import clock\ntime.sleep(0.5)\n"

@@ -1,4 +1,5 @@
-"""Operations per step of training loops with the image's torch; results are as without counting."""
+"""Operations per step of training loops with the image's torch; counting does not change their
+results."""
 
 from __future__ import annotations
 

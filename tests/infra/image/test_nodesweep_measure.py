@@ -1,6 +1,6 @@
-"""The measurement of an unmodified script: what is written, and that nothing else changes.
+"""The measurement of an unmodified script: its output, and that the script is otherwise unaffected.
 
-Most tests run a script with a torch of a few lines; those with the image's torch are slow.
+Most tests run a script with a fake torch of a few lines; those with the image's torch are slow.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ LOOP = """
 
 
 class Run:
-    """A finished program: its output, and what is in its output folder."""
+    """A finished program: its output, and the files in its output folder."""
 
     def __init__(self, done: subprocess.CompletedProcess[str], folder: Path) -> None:
         self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
@@ -251,7 +251,7 @@ for epoch in range(3):
 
 
 def test_without_a_data_loader_it_takes_a_hundred_steps(run: Runner) -> None:
-    """An evaluation before the training, with a DataLoader, is not its start."""
+    """An evaluation with a DataLoader before the training is not the start of the training."""
     text = """
         import time, torch
         list(torch.utils.data.DataLoader([4] * 9))
@@ -374,7 +374,7 @@ def test_a_copy_of_the_helper_next_to_the_script_is_the_scripts(
 
 
 def test_copies_next_to_the_script_measure_it_in_another_image(run: Runner, tmp_path: Path) -> None:
-    """The toolkit puts the script's folder on PYTHONPATH: see test_toolkit_launches.py."""
+    """The toolkit puts the script's folder on PYTHONPATH, as test_toolkit_launches.py shows."""
     for path in (IMAGE / "sitecustomize.py", *IMAGE.glob("nodesweep_*.py")):
         shutil.copy(path, tmp_path)
     paths = (tmp_path, tmp_path / "libraries")
@@ -414,7 +414,7 @@ def test_a_forked_child_that_trains_is_measured(run: Runner) -> None:
 def test_trainings_in_processes_of_their_own_are_not_taken_for_one(
     run: Runner, tmp_path: Path, folds: int
 ) -> None:
-    """A cross-validation: the time of the first fold isn't the job's."""
+    """In a cross-validation, the time of the first fold is not the job's."""
     (tmp_path / "fold.py").write_text(textwrap.dedent(LOOP))
     done = run(f"""
         import subprocess, sys
@@ -445,7 +445,7 @@ started =""",
 
 
 def test_a_step_before_the_training_is_not_its_start(run: Runner) -> None:
-    """Set-up may follow such a step, to create the optimizer's state for example."""
+    """Set-up may follow such a step, for example to create the optimizer's state."""
     text = textwrap.dedent(LOOP).replace("time.sleep(0.3)", "model.step(); time.sleep(0.3)")
     done = run(text.replace("range(3)", "range(30)").replace("time.sleep(0.01)", "pass"))
     assert (done.reason or "").startswith("its first optimizer step came before")
@@ -542,7 +542,7 @@ def test_a_framework_is_watched_and_one_that_resists_ends_only_the_split(
 
 
 def test_a_second_process_group_is_not_the_trainings(run: Runner) -> None:
-    """The program ends the group of its training, and starts a smaller one to collect results."""
+    """The program ends the group of its training, and creates a smaller one to collect results."""
     text = textwrap.dedent(LOOP) + "import os; os.environ['WORLD'] = '1'\n"
     assert run(text, WORLD="2").metrics["world"] == {"world_size": 2}
 
@@ -616,7 +616,8 @@ REAL = """
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a thread is Linux's to tell")
 def test_a_program_does_not_end_under_a_thread_of_gloo(run: Runner) -> None:
-    """PyTorch would abort it, as it may a program without a clock: see test_nodesweep_clock.py."""
+    """PyTorch would abort the program, as it may abort one without a clock
+    (test_nodesweep_clock.py)."""
     done = run("""
         import ctypes, hashlib, os, threading
         import torch
@@ -636,7 +637,7 @@ def test_a_program_does_not_end_under_a_thread_of_gloo(run: Runner) -> None:
 
 @pytest.fixture
 def run_real(image_python: str, tmp_path: Path) -> Runner:
-    """The same with the image's torch."""
+    """Run a script like `run`, but with the image's torch."""
     return runner(tmp_path, image_python, [IMAGE])
 
 

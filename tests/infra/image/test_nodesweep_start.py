@@ -1,4 +1,4 @@
-"""The function that the SageMaker toolkit calls, with a toolkit and a torch of few lines."""
+"""The function that the SageMaker toolkit calls, with fakes of the toolkit and of torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""When a program ends itself early: the interval of its step time, the looks, and the helper that
-own code asks.
-"""
+"""When a program ends early: the interval of its step time, the checks, and the helper for users'
+code."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ ASKED = {"NODESWEEP_PROBE_PRECISION": "0.01", "NODESWEEP_PROBE_MAX_STEPS": "400"
 
 
 def steps_of(generator: random.Random, count: int, noise: float, alike: float) -> list[float]:
-    """Times around 1 s, each like the one before by `alike`."""
+    """Return times around 1 s, each of which depends on the previous one by `alike`."""
     away, times = generator.gauss(0, 1), []
     for _ in range(count):
         away = alike * away + math.sqrt(1 - alike**2) * generator.gauss(0, 1)
@@ -228,7 +227,7 @@ def test_the_sweep_asks_by_the_names_that_the_program_reads() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], dict[str, Any]]:
-    """A bare process that a sweep asks for a probe; what it wrote."""
+    """Run a bare process that a sweep asks for a probe; return what it wrote."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name in LIBRARIES:
@@ -247,7 +246,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], dict[
 
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at the clock is half a second after the one before."""
+    """Let half a second pass between reads of the clock."""
     now = {"seconds": 0.0}
 
     def tick() -> float:
@@ -258,7 +257,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(steps: int) -> int:
-    """Number of steps that were made."""
+    """Return the number of steps that were made."""
     made = 0
     with clock(steps=steps):
         while made < steps:

@@ -1,4 +1,4 @@
-"""The examples of docs/shell-and-binaries.md, started as a node starts them."""
+"""The examples of docs/shell-and-binaries.md, started like a node's program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def example(language: str) -> str:
 
 @pytest.fixture(params=["sh", "cpp"])
 def program(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """An example, ready to be started."""
+    """An example that is ready to be started."""
     if request.param == "sh":
         path = tmp_path / "run.sh"
         path.write_text(example("sh").replace("seq 1 40000", "seq 1 40"))
@@ -36,7 +36,7 @@ def program(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def said(program: Path, hosts: list[str], host: str) -> tuple[int, int]:
-    """(rank, world size) that the example says."""
+    """Return the (rank, world size) that the example prints."""
     names = ",".join(f'"{name}"' for name in hosts)
     environment = {"SM_HOSTS": f"[{names}]", "SM_CURRENT_HOST": host, "PATH": "/usr/bin:/bin"}
     output = subprocess.run(

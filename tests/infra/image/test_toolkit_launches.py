@@ -1,9 +1,9 @@
-"""Every shipped config's job, from its request through the real toolkit to the arguments that its
-program parses.
+"""The job of every shipped config, from its request through the real toolkit to the arguments that
+its program parses.
 
-The request is built as a run builds it, the files of /opt/ml are written as the platform writes
-them, and sagemaker-training with sagemaker-pytorch-training map them, choose the launcher and build
-its command. No command is executed: no GPU, no mpirun and none of AWS's own libraries is here.
+The request is built as in a run, and the files of /opt/ml are written as by the platform.
+sagemaker-training with sagemaker-pytorch-training read them, choose the launcher and build its
+command. No command is executed, because this machine has no GPU, no mpirun and no libraries of AWS.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ KEY = AccessKey("LOCALNODE0", "of-the-node")
 
 @dataclass(frozen=True)
 class Launch:
-    """A config's job at one node count: what was planned, and what the first and the last node
-    would execute.
-    """
+    """A config's job at one node count: its plan, and the commands of the first and the last
+    node."""
 
     config: BenchmarkConfig
     point: PlannedPoint
@@ -88,7 +87,7 @@ def request_of(config: BenchmarkConfig, point: PlannedPoint, source: Path | None
 
 
 def job_of(request: Mapping[str, Any]) -> JobSpec:
-    """The accepted request, as a node needs to know it."""
+    """Return the accepted request, as far as a node needs it."""
     return JobSpec(
         job_name=request["TrainingJobName"],
         job_arn=(
@@ -106,9 +105,8 @@ def job_of(request: Mapping[str, Any]) -> JobSpec:
 
 
 def write_tools(folder: Path, instance: InstanceType) -> Path:
-    """The toolkit's questions to a node: its accelerators, and AWS's launchers that it starts ranks
-    through.
-    """
+    """Write the tools that the toolkit calls on a node: those that list accelerators, and AWS's
+    launchers."""
     folder.mkdir(parents=True)
     is_neuron = (instance.accelerator or "").startswith("Trainium")
     gpus = 0 if is_neuron else instance.devices
@@ -129,7 +127,7 @@ def write_tools(folder: Path, instance: InstanceType) -> Path:
 
 
 def own_image(folder: Path, program: str | None) -> Path:
-    """An AWS container, with a program in /opt/ml/code where the job sends none."""
+    """An AWS container with a program in /opt/ml/code, for jobs that send no program."""
     (folder / "code").mkdir(parents=True)
     if program is not None:
         (folder / "code" / program).write_text("")
@@ -137,9 +135,7 @@ def own_image(folder: Path, program: str | None) -> Path:
 
 
 def packed_source(config: BenchmarkConfig, archive: Path) -> Path | None:
-    """The code as a run packs it. In place of S3 the toolkit takes it from a file, which it unpacks
-    alike.
-    """
+    """Return the code as a run packs it; the toolkit unpacks it from a file instead of S3."""
     if config.training.source_dir is None:
         return None
     archive.write_bytes(pack(Path(config.training.source_dir), config.training.entry_point))
@@ -150,7 +146,8 @@ def packed_source(config: BenchmarkConfig, archive: Path) -> Path | None:
 def launches(
     image_store: ProcessImageStore, image_uri: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[str, int], Launch]:
-    """Every config at every node count, through one process of the image's Python."""
+    """Return the launches of every config at every node count, from one process of the image's
+    Python."""
     folder = tmp_path_factory.mktemp("nodes")
     shipped = image_store.resolve(image_uri)
     assert shipped is not None

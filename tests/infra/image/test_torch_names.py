@@ -1,9 +1,9 @@
-"""Every name and argument of torch and Lightning that the program uses is in every release it can
-meet.
+"""Every name and argument of torch and Lightning that the program uses exists in all supported
+releases.
 
-Their macOS wheels hold the same Python sources as those for Linux, at 60 to 130 MB instead of
-gigabytes; they are read as they are, and kept in .whl/. What only a running program shows is for
-`make matrix`.
+The wheels for macOS hold the same Python sources as those for Linux, in 60 to 130 MB instead of
+gigabytes; they are read without unpacking and kept in .whl/. `make matrix` tests what only a
+running program can show.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def program_uses() -> list[Use]:
 
 
 def wheel(requirement: str) -> Path:
-    """Downloaded once, whole or not at all."""
+    """Download a wheel once, completely or not at all."""
     package, version = requirement.split("==")
     pattern = f"{package.replace('-', '_')}-{version}-*.whl"
     if not (found := list(WHEELS.glob(pattern))):
@@ -94,7 +94,7 @@ def wheel(requirement: str) -> Path:
 
 
 def pinned(package: str) -> Path:
-    """The wheel that the image adds to a container."""
+    """Return the wheel that the image adds to a container."""
     (requirement,) = re.findall(
         rf"^{package}==\S+", (IMAGE / "requirements-on-dlc.txt").read_text(), re.MULTILINE
     )
@@ -107,15 +107,14 @@ def sources(version: str) -> Sources:
 
 @pytest.fixture(scope="module", params=RELEASES)
 def of_release(request: pytest.FixtureRequest) -> tuple[str, Sources]:
-    """A release and its sources, which are read once for the tests that look at all of them."""
+    """Return a release and its sources, which are read once for all tests that check them."""
     return request.param, sources(request.param)
 
 
 @cache
 def imports_of_torch(path: Path) -> set[str]:
-    """Names that a wheel's modules import from torch on their own import: at their top, under no
-    condition.
-    """
+    """Return the names that a wheel's modules import from torch at their top level,
+    unconditionally."""
     with zipfile.ZipFile(path) as archive:
         modules = [
             ast.parse(archive.read(name)) for name in archive.namelist() if name.endswith(".py")
@@ -177,7 +176,7 @@ def test_a_release_has_what_lightning_and_torchmetrics_import_from_it(
 
 @pytest.mark.slow
 def test_what_a_release_lacks_is_found() -> None:
-    """The program as it was, on the releases where it ended at once."""
+    """The program is that of an earlier version, which ended immediately on these releases."""
     before = find_uses(
         "from torch.distributed.fsdp import fully_shard\nfully_shard(1, mesh=2)\n", "strategies.py"
     )
@@ -205,7 +204,7 @@ def test_what_a_release_lacks_is_found() -> None:
 
 @pytest.mark.slow
 def test_the_table_of_first_releases_is_true(of_release: tuple[str, Sources]) -> None:
-    """Not a release too late either: what is there is used."""
+    """No release is named too late either, so that every existing feature is used."""
     version, read = of_release
     at = release(version)
     for name in (FSDP2, FSDP2_ON_CPUS):

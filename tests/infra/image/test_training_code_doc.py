@@ -1,6 +1,5 @@
-"""The guides to code of one's own: every block is what it says it is, what stands in files is in
-them word for word.
-"""
+"""The guides to users' own code: every block works, and blocks that quote files match them word for
+word."""
 
 from __future__ import annotations
 
@@ -110,7 +109,7 @@ def test_a_wrapper_script_gives_what_hyperparameters_cannot_express(tmp_path: Pa
 
 
 def test_nothing_stands_in_both_guides() -> None:
-    """Neither a heading nor a whole line of text or of a table."""
+    """No heading and no whole line of text or of a table is in both guides."""
     both = [
         {line for line in text.splitlines() if line.startswith("#") or len(line) > 60}
         for text in GUIDES.values()
@@ -120,7 +119,7 @@ def test_nothing_stands_in_both_guides() -> None:
 
 @pytest.mark.slow  # wants the image's environment, with PyTorch
 def test_hyperparameters_reach_a_program_as_the_table_says(image_python: str) -> None:
-    """By the toolkit's own code, from the texts of a request."""
+    """The toolkit's own code converts the texts of a request."""
     rows = {"epochs": 8, "b": 8, "optim.name": "adam", "amp": True, "name": ""}
     sent = [json.dumps({name: json.dumps(value)}) for name, value in rows.items()]
     program = (

@@ -1,6 +1,5 @@
-"""The judge on the Spark and the Python of AWS's image gives the verdict of this machine: every
-dataset of judged_data.py.
-"""
+"""The judge with the Spark and Python of AWS's image gives the same verdict as this machine for
+every dataset of judged_data.py."""
 
 from __future__ import annotations
 

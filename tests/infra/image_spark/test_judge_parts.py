@@ -1,4 +1,4 @@
-"""The parts of the program that judges with Spark, without Spark."""
+"""The parts of the program that judges with Spark, tested without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The packages added to AWS's Spark image: the same as here, exact, and none that the image has."""
+"""The packages added to AWS's Spark image have the same exact versions as here, and are not in that
+image."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ IMAGE = REPOSITORY / "infra" / "image_spark"
 
 
 def locked(file: Path) -> dict[str, set[str]]:
-    """Of each requirement, as name==version, its hashes."""
+    """Return the hashes of each requirement, by name==version."""
     lines = [line.split() for line in requirement_lines(file)]
     return {name: set(hashes) for name, *hashes in lines}
 

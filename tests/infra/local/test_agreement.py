@@ -1,4 +1,4 @@
-"""Facts that nodesweep and the emulator both state, and neither takes from the other."""
+"""Facts that nodesweep and the emulator state independently of each other agree."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_status_page_is_the_same() -> None:
 
 @pytest.mark.parametrize("mode", [0o666, 0o644, 0o620])
 def test_keys_that_others_may_reach_are_not_read(tmp_path: Path, mode: int) -> None:
-    """A command would show them to whoever holds the port."""
+    """A command would send the key to whatever program holds the port."""
     access_keys(tmp_path)
     (tmp_path / local_status.KEYS_FILE).chmod(mode)
     with pytest.raises(local_status.KeyUnreadable, match=rf"mode is {mode:o}"):

@@ -1,4 +1,4 @@
-"""Each event that the flows send is what one automation waits for, by the server's own rules."""
+"""Each event of the flows triggers exactly one automation, by the server's own rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def received_event(**fields: Any) -> ReceivedEvent:
-    """As the server receives it; its modules take seconds to import, so here and not above."""
+    """Return the event as the server receives it.
+
+    The server's modules take seconds to import, so the import is here and not above.
+    """
     from prefect.server.events.schemas.events import ReceivedEvent
 
     return ReceivedEvent.model_validate(Event(**fields).model_dump())
@@ -36,7 +39,7 @@ def related(tag: str) -> dict[str, str]:
 
 
 def server_trigger(trigger: Any) -> EventTrigger:
-    """The server's form of an automation's trigger."""
+    """Return the server's form of an automation's trigger."""
     from prefect.server.events.schemas.automations import EventTrigger
 
     return EventTrigger.model_validate(trigger.model_dump())
@@ -44,7 +47,7 @@ def server_trigger(trigger: Any) -> EventTrigger:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[ReceivedEvent]:
-    """The events that were sent, as the server receives them."""
+    """Return the events that were sent, as the server receives them."""
     received: list[ReceivedEvent] = []
 
     def emit(event: str, resource: dict[str, str], payload: dict[str, Any]) -> None:
@@ -55,7 +58,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[ReceivedEvent]:
 
 
 def told_by(event: ReceivedEvent) -> list[str]:
-    """The automations that the event triggers."""
+    """Return the automations that the event triggers."""
     made = notifications(UUID(int=1))
     triggers = {one.name: server_trigger(one.trigger) for one in made}
     return [

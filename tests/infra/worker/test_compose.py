@@ -1,4 +1,4 @@
-"""compose.yaml as data: what must hold whoever starts it. tests/containers starts it."""
+"""compose.yaml as data: properties that hold whoever starts it. tests/containers starts it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def test_each_waits_for_what_it_needs() -> None:
 
 
 def test_a_password_is_given_to_those_who_need_it_and_as_a_file() -> None:
-    """The database's to itself and the server, the server's to itself and those who call it."""
+    """Only the database and the server get the database's password; only the server and its clients
+    get the server's."""
     given = {name: service["secrets"] for name, service in SERVICES.items() if "secrets" in service}
     assert given == {
         "postgres": ["postgres_password"],
@@ -82,9 +83,8 @@ def test_every_variable_has_a_default_and_is_named_in_the_head_or_plain() -> Non
 
 
 def test_bases_may_be_named_by_digest() -> None:
-    """No digest stands in the files: it could be neither learnt nor checked where they were
-    written.
-    """
+    """The files contain no digest, since it could be neither found out nor checked where they were
+    written."""
     assert SERVICES["postgres"]["image"].startswith("${NODESWEEP_POSTGRES_IMAGE:-")
     assert SERVICES["server"]["build"]["args"]["BASE_IMAGE"].startswith("${NODESWEEP_BASE_IMAGE:-")
     dockerfile = FILE.with_name("Dockerfile").read_text()

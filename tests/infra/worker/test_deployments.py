@@ -1,6 +1,5 @@
-"""`python -m nodesweep.infra.worker deploy`: what `make up` and compose.yaml's `deploy` do
-alike.
-"""
+"""`python -m nodesweep.infra.worker deploy`, which both `make up` and compose.yaml's `deploy`
+run."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_what_is_written_to_are_the_volumes_of_the_image() -> None:
 
 
 def test_variables_of_prefect_yaml_fit() -> None:
-    """Those that are filled in from the environment count as GIVEN."""
+    """Variables that are filled in from the environment have the value GIVEN."""
     variables = POOL["job_variables"]
     assert (
         {name for name, value in variables.items() if "{{ $" in str(value)}

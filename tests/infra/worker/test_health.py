@@ -1,4 +1,5 @@
-"""The image's health check, how a container comes by its passwords, and whom the server trusts."""
+"""The image's health check, the passwords of a container, and the clients that the server
+trusts."""
 
 from __future__ import annotations
 
@@ -99,14 +100,15 @@ def test_a_server_without_a_password_does_not_start(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_password_that_is_no_ascii_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prefect's server would answer every call with an internal error."""
+    """Prefect's server would respond to every call with an internal error."""
     monkeypatch.setenv(SERVER_AUTH, "nodesweep:Gänseblümchen")
     with pytest.raises(SecretError, match=f"{SERVER_AUTH} .*ASCII"):
         serve("127.0.0.1", 0)
 
 
 async def _asked(headers: list[tuple[bytes, bytes]]) -> tuple[int, dict[bytes, bytes]]:
-    """Status and headers of the guard's answer, or of the application's behind it."""
+    """Return status and headers of the response from the guard, or from the application behind
+    it."""
     sent: list[dict[str, Any]] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -141,7 +143,8 @@ def test_prefect_reads_the_first_of_two_passwords_and_neither_may_fail_it() -> N
 
 
 async def _opened(first: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Messages that an application reads of a websocket with this first one, and those sent."""
+    """Return the messages that an application reads from a websocket with this first one, and those
+    sent."""
     read, sent = [], []
     messages = iter([{"type": "websocket.connect"}, first, {"type": "websocket.receive"}])
 
@@ -217,7 +220,8 @@ def test_trusted_are_the_names_of_the_server_and_the_origin_of_its_page() -> Non
 
 
 class _Writers:
-    """Requests to an application behind OneWriter, and how many of them it handles at once."""
+    """Requests to an application behind OneWriter, and the number that it handles
+    simultaneously."""
 
     def __init__(self) -> None:
         self.inside = self.most = 0
@@ -243,7 +247,7 @@ class _Writers:
     async def request(
         self, path: str, method: str = "POST", body: asyncio.Event | None = None
     ) -> None:
-        """Ask once; the body's second half is there once `body` is set."""
+        """Send a request, the second half of whose body arrives once `body` is set."""
         messages = [{"type": "http.request", "more_body": body is not None}]
         messages += [{"type": "http.request", "more_body": False}] if body else []
 

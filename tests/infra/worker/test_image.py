@@ -1,4 +1,4 @@
-"""The worker's Dockerfile and what it installs, without building it (tests/containers does)."""
+"""The worker's Dockerfile and its packages, without a build (which tests/containers does)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)(?:\[.+\])?==(\S+)", re.MULTILINE)
 
 
 def locked(path: Path) -> dict[str, tuple[str, frozenset[str]]]:
-    """Version and hashes of each package of a lock file."""
+    """Return version and hashes of each package in a lock file."""
     text = path.read_text()
     starts = [*_PIN.finditer(text)]
     ends = [*(match.start() for match in starts[1:]), len(text)]
@@ -94,9 +94,8 @@ SECRET_FILES = (
 
 
 def test_no_secret_is_in_the_build_context(tmp_path: Path) -> None:
-    """The documented steps make infra/worker/secrets before the image is built. The rules are
-    Docker's own.
-    """
+    """The documented steps create infra/worker/secrets before the image is built. The rules are
+    Docker's own."""
     needed = {
         "nodesweep/cli/main.py",
         "configs/local.yaml",

@@ -1,6 +1,5 @@
 """Slots of a global concurrency limit that are held while the server of `make up` is killed and
-started again.
-"""
+restarted."""
 
 from __future__ import annotations
 
@@ -43,7 +42,8 @@ RETURNED, KEPT = "returned", "kept"
 
 @pytest.fixture
 def restart(tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Kill the server and start it again; it runs when the test begins."""
+    """Return a function that kills the server and starts it again; the server runs when the test
+    begins."""
     port = free_port()
     url = f"http://{HOST}:{port}/api"
     environment = {
@@ -90,9 +90,8 @@ def taken(limit: str) -> int:
 def test_slots_come_free_when_they_are_given_back_or_their_lease_runs_out(
     restart: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slots of one limit are given back after the restart; those of the other could not be
-    given back.
-    """
+    """The slots of one limit are returned after the restart; those of the other cannot be
+    returned."""
     monkeypatch.setattr(
         quota, "concurrency", partial(concurrency, lease_duration=SHORTEST_LEASE_SECONDS)
     )

@@ -1,5 +1,7 @@
-"""`make up`: what it does to a machine that an earlier version started, and where another program
-has its port. No server is started.
+"""`make up` on a machine that an earlier version started, and on one whose port another program
+uses.
+
+No server is started.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from nodesweep.infra.worker.ports import is_taken, listens
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Steps of `up` with the processes, in order."""
+    """Record the steps of `up` with the processes, in order."""
     done: list[str] = []
     monkeypatch.setattr(
         machines, "_platform", lambda machine, verb, seconds: done.append(f"{verb} platform")
@@ -67,7 +69,8 @@ def test_the_uis_address_is_the_callers(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_deployments_find_the_machines_own_platform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever port its config names; what the form says wins, and AWS stays AWS."""
+    """This holds for any port in its config; settings of the form take precedence, and AWS stays
+    AWS."""
     machine = Machine(tmp_path, platform_port=4999)
     machine.auth_file.write_text("a:b")
     machine.auth_file.chmod(0o600)
@@ -132,7 +135,7 @@ def test_make_up_hands_its_ports_on() -> None:
 
 @pytest.fixture
 def stranger() -> Iterator[ThreadingHTTPServer]:
-    """Another program, which answers whatever it is asked with 200 and keeps the paths."""
+    """Another program, which responds with 200 to every request and records the paths."""
     asked: list[str] = []
 
     class Answer(BaseHTTPRequestHandler):
@@ -154,14 +157,15 @@ def stranger() -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process like those that `up` starts: it leads a session of its own."""
+    """A process like those that `up` starts, which leads a separate session."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
         yield process
         process.kill()
 
 
 def record(machine: Machine, name: str, process: subprocess.Popen[bytes], ticks: int = 0) -> Path:
-    """Write down, as `up` does, that it started this process, so many ticks later than it did."""
+    """Record, as `up` does, that it started this process, but this many clock ticks later than it
+    did."""
     began = start_ticks(process.pid)
     assert began is not None
     file = machine.folder / f"{name}.json"
@@ -186,7 +190,7 @@ def test_a_port_that_a_killed_server_still_holds_is_waited_for(
     sleeper: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A thread of it may end later than the process is gone from the list."""
+    """A thread of the server may end later than its process disappears from the list."""
     with socket.socket() as held:
         held.bind((HOST, 0))
         held.listen()
@@ -220,9 +224,8 @@ def test_another_program_that_answers_is_told_nothing(
     sleeper: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It came between the look at the port and the server, or another port was asked for while the
-    server runs.
-    """
+    """The program started between the check of the port and the start of the server, or another
+    port was requested while the server runs."""
     told: list[object] = []
     monkeypatch.setattr(machines, "deploy", lambda *given: told.append(given))
     machine = Machine(tmp_path, stranger.server_port)
@@ -291,7 +294,8 @@ def test_our_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) 
 def test_a_process_that_is_not_ours_gets_no_signal(
     tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that got the number of ours later, one of our own session, one of the lowest numbers."""
+    """The processes are one that got the PID later, one of the same session, and one with a very
+    low PID."""
     machine = Machine(tmp_path)
     record(machine, "worker", sleeper, ticks=1)
     machines._stop(machine, "worker")

@@ -16,7 +16,7 @@ from nodesweep.configs.models import PlatformConfig
 def test_a_model_is_read_once_for_all_clients_of_a_process(
     aws: Callable[[str], Any], platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two regions here; a session of its own for each would read it twice."""
+    """The clients are for two regions; with a session for each, the model would be read twice."""
     reader, read = botocore.session.Session().get_component("data_loader"), list[str]()
     monkeypatch.setattr(nodesweep.aws.api_models, "_reader", lambda: reader)
     load = reader.load_data_with_path

@@ -1,4 +1,4 @@
-"""A call of a platform ends by its deadline, however its answer comes."""
+"""A call to a platform ends by its deadline, however slowly its response arrives."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_body_that_breaks_off_is_no_whole_one() -> None:
 
 
 def test_call_that_was_given_up_sends_nothing_more() -> None:
-    """boto3's next try of a CreateTrainingJob would start a job that nobody knows of."""
+    """boto3's next try of a CreateTrainingJob would start a job that no run knows."""
     sent: list[str] = []
     before = threading.enumerate()
     twice = Config(retries={"mode": "standard", "total_max_attempts": 2}, read_timeout=0.1)
@@ -149,7 +149,7 @@ def test_call_that_was_given_up_sends_nothing_more() -> None:
 
 
 class FakeTime:
-    """The clock of deadlines; what takes time in a test moves it."""
+    """The clock of deadlines, which a test moves for whatever takes time."""
 
     now = 0.0
     seconds_per_look = 0.0
@@ -167,7 +167,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 
 
 class Disk(io.BytesIO):
-    """Each read takes 100 s, or ends no more."""
+    """Each read takes 100 s, or never ends."""
 
     def __init__(self, clock: FakeTime, over: threading.Event | None = None) -> None:
         super().__init__(bytes(2_000_000))
@@ -232,7 +232,7 @@ def test_upload_of_many_calls_has_no_deadline_of_one(clock: FakeTime, tmp_path: 
 
 
 def test_wait_for_credentials_is_no_wait_for_an_answer(clock: FakeTime) -> None:
-    """A person may have to type the code of a second factor."""
+    """A user may have to type the code of a second factor."""
     with hostile_server(lambda path: Words(200, b"{}", {"x-amzn-RequestId": "1"})) as endpoint:
         client = client_at(endpoint, "sagemaker", MINUTE)
 

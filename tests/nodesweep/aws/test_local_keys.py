@@ -1,4 +1,4 @@
-"""Clients of a local platform come by its key, and say where it lies where they can't."""
+"""Clients of a local platform find its key, and name its path where they cannot read it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_se
 
 
 def status_of(folder: Path, endpoint: str, path: str) -> bytes:
-    """Answer of the folder's platform, served at this endpoint."""
+    """Return the response of the folder's platform, as if served at this endpoint."""
     nonce = parse_qs(urlsplit(path).query).get("nonce", [""])[0]
     status = {"service": SERVICE, "running": True, "state_dir": str(folder)}
     if nonce:
@@ -42,7 +42,7 @@ def status_of(folder: Path, endpoint: str, path: str) -> bytes:
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    """A server that answers as the platform of this state folder does, once its key is made."""
+    """A server that responds as the platform of this state folder, once the folder has a key."""
 
     class Status(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -119,7 +119,7 @@ def test_who_may_not_read_the_folder_is_told_where_the_key_lies(
 
 
 def test_no_platform_there_is_a_lost_connection(tmp_path: Path) -> None:
-    """So that a run waits for one that is away for a moment."""
+    """A run then waits for a platform that is away for a moment."""
     with pytest.raises(EndpointConnectionError, match=r"http://127\.0\.0\.1:9"):
         local_session("http://127.0.0.1:9", None, tmp_path)
 
@@ -187,7 +187,7 @@ def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(
 
 
 def test_key_that_the_answering_server_names_is_not_used(tmp_path: Path) -> None:
-    """It says that it is the platform, of a folder whose key anyone may read."""
+    """The server claims to be the platform, and names a folder with a key that anyone may read."""
     theirs, own = tmp_path / "theirs", tmp_path / "own"
     for folder in (theirs, own):
         folder.mkdir()
@@ -200,7 +200,7 @@ def test_key_that_the_answering_server_names_is_not_used(tmp_path: Path) -> None
 
 
 def test_proof_of_the_platform_elsewhere_is_no_proof_here(endpoint: str, tmp_path: Path) -> None:
-    """A server that hands every question on to the own platform, nonce and all."""
+    """The server forwards every request, including the nonce, to the own platform."""
     access_keys(tmp_path)
 
     def ask_the_own(path: str) -> Words:

@@ -21,7 +21,7 @@ from tests.nodesweep.test_errors import client_error
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that a patient call makes, none of which takes any time."""
+    """Record the pauses of a retried call, none of which takes any time."""
     made: list[float] = []
     clock = Clock(wait=lambda seconds: bool(made.append(seconds)))
     monkeypatch.setattr(nodesweep.aws.platform, "Clock", lambda: clock)

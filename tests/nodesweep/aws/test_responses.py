@@ -1,4 +1,4 @@
-"""A client's handling of answers that are not AWS's, and of none at all."""
+"""A client's handling of responses that are not AWS's, and of missing responses."""
 
 from __future__ import annotations
 
@@ -60,9 +60,8 @@ def one_try_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[tuple[str, list[Words]]]:
-    """An endpoint and what it answers next; one for all, since a new client takes most of a
-    second.
-    """
+    """An endpoint and its next response, shared by all tests, since a new client takes most of a
+    second."""
     said = [Words()]
     with hostile_server(lambda path: said[-1]) as endpoint:
         yield endpoint, said
@@ -70,7 +69,7 @@ def answers() -> Iterator[tuple[str, list[Words]]]:
 
 @pytest.fixture
 def call(platform: PlatformConfig, answers: tuple[str, list[Words]]) -> Call:
-    """call("GetObject", Words(…)): what the client makes of that answer."""
+    """Return call("GetObject", Words(…)), which returns what the client makes of that response."""
     endpoint, said = answers
     there = platform.model_copy(update={"endpoint_url": endpoint})
 

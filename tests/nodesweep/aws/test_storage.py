@@ -20,9 +20,8 @@ def test_bytes_come_back_and_missing_ones_are_none(aws: Callable[[str], Any]) ->
 
 
 class WhoMayNotList:
-    """S3 for the stack's pipeline role: 403 for what is missing, no listing without a prefix that
-    it may list.
-    """
+    """S3 for the stack's pipeline role: 403 for a missing object, and listings of permitted
+    prefixes only."""
 
     def __init__(self, s3: Any, prefix: str) -> None:
         self._s3, self._prefix, self.exceptions = s3, prefix, s3.exceptions

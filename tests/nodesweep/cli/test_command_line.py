@@ -1,4 +1,4 @@
-"""Commands that the tool tells begin as it was started itself."""
+"""Commands that nodesweep recommends begin as nodesweep was started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """An environment's nodesweep, as pip writes one."""
+    """An environment's nodesweep, as pip writes it."""
     script = tmp_path / "venv" / "bin" / "nodesweep"
     script.parent.mkdir(parents=True)
     script.write_text(f"#!{sys.executable}\nfrom nodesweep.cli.main import main\nmain()\n")

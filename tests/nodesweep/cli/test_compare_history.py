@@ -1,4 +1,4 @@
-"""`nodesweep compare` and `nodesweep history` as a person calls them."""
+"""`nodesweep compare` and `nodesweep history` as a user runs them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def nodesweep(*arguments: str) -> Result:
 
 
 def report_of(sweep: str, slower: float = 1.0, **changes: Any) -> ScalingReport:
-    """Five runs each at 1 and 2 nodes; those at 2 nodes `slower` times as long."""
+    """Return a report with five runs each on 1 and 2 nodes; those on 2 nodes take `slower` times as
+    long."""
     facts: dict[str, Any] = {
         "platform_kind": "aws",
         "instance_type": "ml.m5.xlarge",
@@ -70,7 +71,8 @@ def body_of(report: ScalingReport) -> bytes:
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """folders(report): its report.json under ./reports/<sweep>, as a run leaves it."""
+    """Return folders(report), which writes its report.json under ./reports/<sweep>, as a run
+    does."""
     monkeypatch.chdir(tmp_path)
 
     def write(report: ScalingReport) -> Path:
@@ -93,7 +95,7 @@ def bucket(aws: Callable[[str], Any], platform: PlatformConfig) -> Iterator[Any]
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write plots without drawing them: that takes a second of CPU time each."""
+    """Write plots without drawing them, which takes a second of CPU time each."""
     monkeypatch.setattr("nodesweep.cli.commands.history.history_plot", lambda *_: b"<svg/>")
 
 
@@ -379,7 +381,7 @@ def test_history_says_how_good_predictions_were(
 
 
 def verdict_of(history: Result) -> list[str]:
-    """Lines between the table and the plots."""
+    """Return the lines between the table and the plots."""
     lines = history.output.splitlines()
     headline = next(at for at, line in enumerate(lines) if "reference: " in line) - 1
     return [line for line in lines[headline:] if not line.startswith("plot: ")]

@@ -1,4 +1,4 @@
-"""Commands against an endpoint whose answers come byte by byte: they end, and say so."""
+"""Commands against an endpoint whose responses arrive byte by byte end with a message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ GIVE_UP_SECONDS = 1.5
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Of configs at an endpoint that drips, with clocks a hundred times faster."""
+    """A folder of configs for an endpoint that drips, with clocks that run a hundred times
+    faster."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):

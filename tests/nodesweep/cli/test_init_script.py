@@ -1,4 +1,4 @@
-"""`nodesweep init`: a config for one's own script, as someone meets it who has never seen one."""
+"""`nodesweep init` writes a config for the script of a user who has never seen a config."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_no_folder_above_the_one_that_init_was_called_in_is_sent(
 def test_a_requirements_file_that_no_job_installs_is_named(
     folder: Path, files: list[str], unread: str | None, snapshot: SnapshotAssertion
 ) -> None:
-    """Code that imports its own package is sent from the folder above it."""
+    """Code that imports its own package is sent from the folder above that package."""
     (folder / "app").mkdir()
     for name in files:
         (folder / name).write_text("")

@@ -1,4 +1,4 @@
-"""Commands whose platform does not run, does not answer, or does not start or stop in time."""
+"""Commands whose platform does not run, does not respond, or does not start or stop in time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def platform_in(state: Path, endpoint: str = "http://127.0.0.1:9") -> PlatformCo
 
 
 def config_in(folder: Path, endpoint: str) -> str:
-    """The config `local` with its platform there and its state folder in `folder`."""
+    """Write the config `local` for a platform at this endpoint, with a state folder in `folder`;
+    return its path."""
     raw = yaml.safe_load(Path(LOCAL).read_text())
     raw["platform"] |= {"endpoint_url": endpoint, "state_directory": str(folder / "state")}
     (folder / "local.yaml").write_text(yaml.safe_dump(raw))
@@ -44,7 +45,7 @@ def config_in(folder: Path, endpoint: str) -> str:
 
 
 def served_before(state: Path, endpoint: str) -> None:
-    """As a platform leaves its folder: with its key, and where it was."""
+    """Leave the folder as a platform does, with its key and its earlier address."""
     state.mkdir(exist_ok=True)
     access_keys(state)
     record = {"pid": 1, "start_ticks": -1, "endpoint": endpoint}
@@ -53,7 +54,7 @@ def served_before(state: Path, endpoint: str) -> None:
 
 @contextmanager
 def foreign_platform(folder: Path) -> Iterator[str]:
-    """Somebody else's, with a key that everybody can read and a folder that it names."""
+    """Somebody else's platform, with a key that everybody can read, and a folder that it names."""
     folder.mkdir()
     secret = access_keys(folder).user.secret
 
@@ -80,7 +81,7 @@ def test_port_of_an_earlier_platform_may_be_somebody_elses_by_now(tmp_path: Path
 def test_somebody_elses_platform_is_never_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A free port is taken instead, which is said; the own one ends with the run."""
+    """A free port is used instead, which is reported; the own platform ends with the run."""
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     with foreign_platform(tmp_path / "theirs") as endpoint:
         platform = platform_in(tmp_path / "state", endpoint)
@@ -124,7 +125,8 @@ def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
 def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str
 ) -> None:
-    """It may be busy, and its jobs run on: the stop goes on to ask, and says what comes of it."""
+    """The platform may be busy and its jobs may run, so the stop continues to call it and reports
+    the result."""
     monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
     monkeypatch.setattr("nodesweep.cli.session.command_session", lambda *_, **__: sys.exit(9))
     with dripping_server(DRIPS[drip]) as endpoint:
@@ -149,7 +151,7 @@ def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
 
 
 def calls_that_hang(monkeypatch: pytest.MonkeyPatch, state: Path, *, at: str) -> PlatformConfig:
-    """A platform whose `start` or `stop` never comes back; nothing is started."""
+    """A platform whose `start` or `stop` never returns; no process is started."""
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         if at in command:

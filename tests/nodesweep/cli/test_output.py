@@ -1,6 +1,5 @@
-"""Output of commands reaches any terminal and any reader; a finished report's exit code is the
-report's alone.
-"""
+"""Output of commands suits any terminal and reader, and the exit code after a finished report
+depends on the report alone."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
 def arguments(folder: Path) -> list[str]:
-    """The command line that makes a report of a table."""
+    """Return the command line that creates a report from a table."""
     (folder / "t.csv").write_text(TABLE)
     return ["report", "--csv", str(folder / "t.csv"), "--output", str(folder)]
 
@@ -86,7 +85,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 def test_streams_that_are_closed_or_full_give_no_traceback(
     tmp_path: Path, redirected: str, code: int
 ) -> None:
-    """A closed stdout is no error: the report is in its file, and not in the place of stdout."""
+    """A closed stdout is no error, since the report is in its file."""
     command = shlex.join([sys.executable, "-c", WITHOUT_PLOTS, *arguments(tmp_path)])
     done = subprocess.run(
         ["bash", "-c", f"{command} {redirected}"],

@@ -1,4 +1,4 @@
-"""`nodesweep plan` on what each design of a sweep may cost."""
+"""`nodesweep plan` shows the possible cost of each design of a sweep."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def described(config: BenchmarkConfig) -> str:
 
 
 def designs(text: str) -> dict[str, list[float]]:
-    """Least, expected and most node-hours by design, then USD where the price is known."""
+    """Return the lowest, expected and highest node-hours of each design, then USD if the price is
+    known."""
     lines = [
         line for line in text.splitlines() if line.startswith(("full,", "sequential,", "probe,"))
     ]

@@ -95,7 +95,8 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
 def test_server_is_waited_for_as_long_as_it_gets_anywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A busy machine took several times the limit; what does nothing for so long is given up."""
+    """A busy machine took several times the limit; a server without progress for that long is given
+    up."""
     now, moves_until = [0.0], 700.0
 
     def pause(seconds: float) -> None:
@@ -121,7 +122,7 @@ PREFECT_API_URL = "http://127.0.0.1:9/api"
 def test_server_begun_before_it_is_known_to_be_wanted_ends_without_a_word(
     tmp_path: Path, reason: str
 ) -> None:
-    """The command finds the same, and says it."""
+    """The command finds the same problem and reports it."""
     home = tmp_path / "home"
     home.mkdir()
     environment = {
@@ -186,7 +187,7 @@ def test_home_does_not_count_where_the_database_is_elsewhere(
 
 
 def test_server_that_does_not_start_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tried again, since another process may have taken the port."""
+    """The start is retried, since another process may have taken the port."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(port: int, password: str) -> subprocess.Popen[bytes]:

@@ -1,6 +1,4 @@
-"""A shipped config by its name, in a folder that has nothing of ours: what an installed `nodesweep`
-is given.
-"""
+"""A shipped config is found by its name in a folder without files of nodesweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wait ends where nothing moves, not where a busy machine takes long."""
+"""A wait ends when there is no progress, not when a busy machine is slow."""
 
 from __future__ import annotations
 

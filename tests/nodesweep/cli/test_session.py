@@ -1,4 +1,4 @@
-"""The platform, Prefect and signals around a flow that a command runs."""
+"""The platform, Prefect and signal handlers around a flow that a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nodesweep stop` where Prefect is not well: the platform is asked all the same."""
+"""`nodesweep stop` calls the platform even if Prefect does not work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDED = ("Stopping", "Stopped")
 def served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsettled: None
 ) -> Iterator[SimpleNamespace]:
-    """A platform with one job of the sweep that runs until it is stopped."""
+    """A platform with one job of the sweep, which runs until it is stopped."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "state").mkdir()
     for platform in serve_platform(tmp_path / "state"):

@@ -1,4 +1,4 @@
-"""Which sweep is meant: a whole id, the beginning of one, or `latest`."""
+"""The sweep that an argument names: a full ID, the beginning of an ID, or `latest`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nodesweep(*arguments: str) -> Result:
 
 @pytest.fixture
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    """reports(id, …): ./reports with a record of each."""
+    """Return reports(id, …), which writes ./reports with a record of each sweep."""
     monkeypatch.chdir(tmp_path)
 
     def write(*sweeps: str, file: str = "sweep.json") -> Path:
@@ -141,7 +141,7 @@ def test_output_says_where_the_sweeps_are(
 
 
 def completed(*words: str, incomplete: str = "") -> list[tuple[str, str]]:
-    """(type, value) of each completion."""
+    """Return (type, value) of each completion."""
     complete = ShellComplete(main, {}, "nodesweep", "_NODESWEEP_COMPLETE")
     return [(item.type, item.value) for item in complete.get_completions(list(words), incomplete)]
 

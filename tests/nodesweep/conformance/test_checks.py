@@ -1,4 +1,4 @@
-"""Checks that no emulator answers, on answers in the form of AWS's."""
+"""Checks that no emulator can pass, on responses in the form of AWS's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trial_of(
     client: Any = None, instance_type: str = "ml.m5.large", status: JobStatus | None = None,
     now: datetime = ENDED + timedelta(days=2),
 ) -> Any:  # fmt: skip
-    """A trial whose every client is this one, and whose every job has this status."""
+    """Return a trial in which every client is this one and every job has this status."""
     spec: Any = SimpleNamespace(name="job")
     return SimpleNamespace(
         config=CONFIG,

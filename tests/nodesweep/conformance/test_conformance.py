@@ -46,7 +46,7 @@ OPEN |= {"batch-queue", "instance-fallbacks", "training-plan"}
 
 
 def train(job: Any, node: Any, say: Callable[[str], None], stop: threading.Event) -> None:
-    """A program that leaves metrics.json; a job that a check is to stop runs until then."""
+    """Write metrics.json; in a check that stops its job, run until then."""
     say("train_loss=0.5;")
     if re.search(r"-r[23]-a\d", job.job_name):
         stop.wait()
@@ -72,7 +72,7 @@ def written(
     dataset: dict[str, Any] | None = None,
     **platform: Any,
 ) -> Path:
-    """The file of a config whose image exists."""
+    """Write a config with an existing image, and return its file."""
     config = {
         "name": name,
         "dataset": dataset,
@@ -155,7 +155,7 @@ def test_a_run_on_the_local_platform_gives_every_check_its_evidence(
 
 
 def changed(config: Path, section: str, **fields: Any) -> Path:
-    """Change fields of a section of the config's file."""
+    """Change fields in a section of the config's file."""
     content = yaml.safe_load(config.read_text())
     content[section].update(fields)
     config.write_text(yaml.safe_dump(content))
@@ -222,7 +222,7 @@ def test_an_interrupted_run_ends_its_job_and_resumes_with_another(
 
 
 def validate(job: Any, node: Any, say: Callable[[str], None], stop: threading.Event) -> None:
-    """The program of a Processing job, which finds three rows in every object."""
+    """Run as the program of a Processing job that finds three rows in every object."""
     folder = node.opt_ml / "processing"
     request = json.loads((folder / "input" / "request" / "request.json").read_text())
     found = {"unreadable": None, "rows": 3, "schema": 0, "unjudged": [], "failed": {}}
@@ -260,7 +260,7 @@ def test_a_processing_job_validates_a_dataset_in_s3(
 
 @pytest.fixture
 def moto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The config of a moto server, which knows neither nodesweep's role nor its image."""
+    """The config of a moto server, which has neither nodesweep's role nor its image."""
     monkeypatch.chdir(tmp_path)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")

@@ -1,6 +1,7 @@
-"""The contract of every launcher: each test runs against SageMaker, on a served local platform,
-directly and through an AWS Batch queue, against a real Slurm cluster, and against the launcher in
-memory.
+"""The contract of every launcher.
+
+Each test runs against SageMaker on a served local platform, directly and through an AWS Batch
+queue, against a real Slurm cluster, and against the launcher in memory.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ PLATFORM = PlatformConfig(region="us-east-1", bucket="results", role_arn=ROLE_AR
 
 @dataclass
 class Backend:
-    """A launcher, and how a test ends the program of its jobs: end("completed" or "failed").
+    """A launcher with end("completed" or "failed"), which ends the program of its jobs.
 
-    say() has the program of a running job print a line.
+    say() lets the program of a running job print a line.
     """
 
     launcher: Launcher
@@ -80,7 +81,7 @@ class Backend:
         )
 
     def ended(self, name: str) -> JobStatus:
-        """The job's status once it has ended."""
+        """Return the job's status once the job has ended."""
 
         def over() -> JobStatus | None:
             job = self.launcher.status(name)
@@ -102,7 +103,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def until_told(ends: dict[str, JobState], words: dict[str, str]) -> Callable[..., None]:
-    """A program that runs until `ends` names the end of its job, and prints its `words`."""
+    """Run until `ends` names the end of this job, and print its `words`."""
 
     def program(job: Any, node: Any, say: Callable[[str], None], stop: threading.Event) -> None:
         while not stop.wait(0.01) and job.job_name not in ends:

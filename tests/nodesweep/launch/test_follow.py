@@ -110,16 +110,15 @@ def test_a_burst_is_cut_to_its_last_lines(job: Job, said: Callable[[], list[str]
 
 
 def chatter(seconds: int, lines: int) -> dict[str, Any]:
-    """A page with so many new lines of that second."""
+    """Return a page with that many new lines of that second."""
     return {"events": [event(seconds, f"{seconds}.{number}") for number in range(lines)]}
 
 
 def test_a_job_that_never_stops_talking_is_held_to_its_lines_a_minute(
     said: Callable[[], list[str]],
 ) -> None:
-    """A look every second for 10 minutes, each with 50 new lines: those said and those left out are
-    all.
-    """
+    """There is a poll every second for 10 minutes, each with 50 new lines; shown and omitted lines
+    add up."""
     seconds, now = 600, 0.0
     logs = Pages(*(chatter(200 + second, 50) for second in range(seconds)))
     follower = LogFollower(partial(CloudWatchLog, logs), Clock(lambda: now))
@@ -160,7 +159,7 @@ def test_a_line_without_an_end_is_cut(said: Callable[[], list[str]]) -> None:
 
 
 class Pages:
-    """A log whose pages are given; `asked` has each query."""
+    """A log with given pages; `asked` holds each query."""
 
     def __init__(self, *pages: dict[str, Any] | Exception) -> None:
         self.pages, self.asked = list(pages), list[dict[str, Any]]()
@@ -271,7 +270,7 @@ def test_a_private_key_that_a_job_prints_line_by_line_is_hidden_whole(
 
 
 def test_first_step_is_seen_in_lines_that_are_not_said(said: Callable[[], list[str]]) -> None:
-    """Of a chatty job only the newest lines of a look are shown; the step may be any."""
+    """A poll shows only the newest lines of a chatty job, but the step may be in any line."""
     lines = [event(200, "step=1;"), *(event(201, f"chatter {number}") for number in range(50))]
     logs = Pages({"events": [event(199, "loading")]}, {"events": lines})
     follower = LogFollower(partial(CloudWatchLog, logs))

@@ -34,7 +34,7 @@ MOST_CALLS_IN_A_MINUTE = BURST_CALLS + 60 * CALLS_PER_SECOND
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """The same jitter in every run."""
+    """Use the same jitter in every run."""
     random.seed(1)
 
 
@@ -49,7 +49,7 @@ def wait_for(
     limits: JobLimits = LIMITS,
     follow: Callable[[str], None] = lambda job_name: None,
 ) -> list[str]:
-    """The names of those that ended."""
+    """Return the names of the jobs that ended."""
     ended = statuses(platform, *job_names, limits=limits, follow=follow)
     assert all(job.reason is None for job in ended if job.state != "stopped")
     return [job.name for job in ended]
@@ -62,7 +62,7 @@ def statuses(
     follow: Callable[[str], None] = lambda job_name: None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> list[JobStatus]:
-    """Of those that ended or were given up."""
+    """Return the statuses of the jobs that ended or were given up."""
     clock = platform.time.clock
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, clock)
     return watch(
@@ -132,7 +132,7 @@ def test_jobs_that_end_together_are_known_a_second_apart(platform: SimulatedPlat
 
 
 def test_throttled_description_is_left_to_the_tasks_retry(platform: SimulatedPlatform) -> None:
-    """The look's findings on the others are found again."""
+    """The next poll finds the other jobs' changes again."""
     throttled: Any = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
     platform.add("s-a", (0.0, "Training"), (10.0, "Completed"))
     platform.add("s-b", (0.0, "Training"))
@@ -315,7 +315,7 @@ def test_logs_are_followed_in_turn_of_jobs_that_train(platform: SimulatedPlatfor
 
 
 def test_logs_are_read_even_where_the_looks_take_every_call(platform: SimulatedPlatform) -> None:
-    """Twenty jobs that change all the while are looked at every 15 s, with a call each."""
+    """Twenty jobs that change all the time are described every 15 s, with a call each."""
     names = [f"s-{place}" for place in range(BURST_CALLS)]
     for place, name in enumerate(names):
         changes = ((at, ("Training", "Uploading")[at % 40 == 0]) for at in range(place, 2000, 20))
@@ -369,7 +369,7 @@ def test_watch_ends_at_once_when_the_run_is_cancelled(platform: SimulatedPlatfor
 def test_watch_for_a_first_step_reads_the_log_in_every_pause_and_ends_with_it(
     platform: SimulatedPlatform,
 ) -> None:
-    """Looks that come often leave no call to spare; then the step would never be seen."""
+    """Frequent polls leave no spare call, so that the step would never be noticed."""
     platform.add("a", (0.0, "Starting"), (10.0, "Training"), (900.0, "Completed"))
     clock, read = platform.time.clock, list[float]()
     budget = CallBudget(CALLS_PER_SECOND, 1, clock)

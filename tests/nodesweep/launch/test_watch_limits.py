@@ -1,4 +1,4 @@
-"""When a job has taken too long, by what its description says."""
+"""When a job has exceeded a time limit, according to its description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 
 
 def running_job(*steps: tuple[str, float]) -> JobStatus:
-    """A job in progress that entered each secondary status so many seconds after its creation."""
+    """Return a job in progress, given the seconds from its creation to each secondary status."""
     transitions = [
         {"Status": status, "StartTime": START + timedelta(seconds=at)} for status, at in steps
     ]

@@ -1,4 +1,4 @@
-"""Outcomes and reports made from a few numbers."""
+"""Outcomes and reports built from a few numbers."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ def pages_with_plots() -> None:
 
 
 def _traced_again() -> None:
-    """Tracing begins with the first call after settrace(), not with the line that it returns to."""
+    """Trace again; tracing begins with the first call after settrace(), not with the line it
+    returns to."""
 
 
 @pytest.fixture
@@ -169,13 +170,13 @@ def whole() -> Callable[..., JobOutcome]:
 
 @pytest.fixture
 def make_outcome() -> Callable[..., JobOutcome]:
-    """The function outcome()."""
+    """Provide outcome() as a fixture."""
     return outcome
 
 
 @pytest.fixture
 def make_outcomes() -> Callable[..., list[JobOutcome]]:
-    """The function outcomes_at()."""
+    """Provide outcomes_at() as a fixture."""
     return outcomes_at
 
 

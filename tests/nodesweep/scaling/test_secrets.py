@@ -1,4 +1,4 @@
-"""Names under which a text is not repeated, and texts that are none to repeat."""
+"""Names whose values are not repeated, and texts that are not secret."""
 
 import base64
 import json
@@ -111,7 +111,7 @@ def test_keys_and_long_numbers_are_hidden_whole(text: str) -> None:
     ],
 )
 def test_looking_for_secrets_takes_time_in_proportion_to_the_text(part: str) -> None:
-    """200,000 characters: what takes their square never ends."""
+    """With 200,000 characters, an algorithm of quadratic time would never end."""
     text = part * (200_000 // len(part))
     assert hide_in_text(text) == text
 
@@ -148,7 +148,7 @@ def test_a_known_secret_is_hidden_however_it_is_printed(form: str) -> None:
 
 
 def test_a_known_secret_in_hexadecimal_or_cut_in_two_is_not_hidden() -> None:
-    """As docs/security.md warns."""
+    """docs/security.md warns of this."""
     remember_secrets([VALUE])
     for text in (VALUE.encode().hex(), f"{VALUE[:9]} {VALUE[9:]}"):
         assert hide_in_text(text) == text
@@ -215,7 +215,7 @@ def test_the_password_in_a_url_is_known_under_any_name(url: str, secrets: list[s
 
 
 def test_what_a_described_job_was_given_is_known() -> None:
-    """A hyperparameter comes back as JSON."""
+    """A hyperparameter in a description is JSON."""
     hyperparameters = {"api_key": '"plain-words"', "odd-token": "no JSON", "lr": "0.1"}
     environment = {"SESSION": "a1b2c3d4e5f6g7", "DB_PASSWORD": "horse", "ENTITY": "team"}
     known = sorted(secrets_of_job(hyperparameters, environment))

@@ -1,4 +1,4 @@
-"""Student's quantiles against SciPy's."""
+"""Quantiles of Student's t compared with SciPy's."""
 
 from __future__ import annotations
 

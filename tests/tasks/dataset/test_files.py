@@ -30,8 +30,9 @@ from tests.plain import plain
 
 
 class Counting:
-    """An S3 client that counts the files given to it, and can break off after some; `calls` are
-    the operations on single objects.
+    """An S3 client that counts the uploaded files, and can fail after some of them.
+
+    `calls` are the operations on single objects.
     """
 
     def __init__(self, client: Any, fail_after: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The cache of a dataset's hashes: never another hash than reading the files would give."""
+"""The cache of a dataset's hashes never gives another hash than reading the files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetConfig:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the files that were read, sorted."""
+    """Return the names of the files that were read, sorted."""
     names: list[str] = []
     hash_one = hashing._hash
 
@@ -47,12 +47,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def later() -> int:
-    """A time at which every change is long past."""
+    """Return a time long after every change."""
     return time.time_ns() + 10**10
 
 
 def hashes(config: DatasetConfig, now: int | None = None) -> list[str]:
-    """Those of all files, found at that time; each is checked to be the file's."""
+    """Return the hashes of all files at that time, each of which must match its file."""
     paths = sorted(path for path in Path(config.source).rglob("*") if path.is_file())
     found = hash_files(config, paths, now_ns=lambda: later() if now is None else now)
     assert [one.size_bytes for one in found] == [path.stat().st_size for path in paths]

@@ -1,4 +1,4 @@
-"""A large CSV file is judged as it would be in memory, a block at a time."""
+"""A large CSV file is judged block by block, with the same result as in memory."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def written(path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("in_s3", [False, True])
 def test_columns_have_the_types_that_the_whole_file_has(tmp_path: Path, in_s3: bool) -> None:
-    """Each column turns into something else behind the first block of rows that pandas decides on
-    types for.
-    """
+    """Each column changes its type after the first block of rows for which pandas chooses types."""
     first, rows = rows_per_block(4), 300_000
     assert first < rows
     numbers = np.arange(rows)

@@ -1,5 +1,6 @@
-"""Which files are a dataset's: one rule for a folder and a prefix. The shipped program's is held to
-it by tests/infra/image/training/data/test_same_files.py.
+"""The files of a dataset: one rule for a folder and a prefix.
+
+tests/infra/image/training/data/test_same_files.py checks that the shipped program follows it.
 """
 
 from __future__ import annotations

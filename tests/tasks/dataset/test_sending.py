@@ -1,4 +1,4 @@
-"""The size of the parts of a large file: what is sent and what is checked are the same."""
+"""The size of the parts of a large file is the same for sending and for checking."""
 
 from __future__ import annotations
 

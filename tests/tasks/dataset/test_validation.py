@@ -1,6 +1,5 @@
-"""Each way a dataset can break its expectations is found, and said in words that name column, rows
-and file.
-"""
+"""Each way in which a dataset can violate its expectations is found, and reported with column, rows
+and file."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ def digits(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def broken(digits: list[Path]) -> list[Path]:
-    """The second shard has three labels that are no digits."""
+    """A dataset whose second shard has three labels that are not digits."""
     frame = pd.read_parquet(digits[1])
     frame["label"] = frame["label"].where(~frame.index.isin([3, 5, 8]), [11, 12] * 112 + [11])
     frame.to_parquet(digits[1])

@@ -61,7 +61,8 @@ def test_base_that_ecr_has_no_repository_for_is_no_warning(
     caplog: pytest.LogCaptureFixture,
     snapshot: SnapshotAssertion,
 ) -> None:
-    """The first run of the shipped config on this machine, whose nodes need no base."""
+    """This is the first run of the shipped config on this machine, whose nodes need no base
+    image."""
     caplog.set_level(logging.INFO, "nodesweep.image")
     aws("ecr")
     assert pin_base_images(Images(platform, make_context(tmp_path, f"FROM {DLC}:none\n")), {}) == {}

@@ -24,7 +24,7 @@ from tests.tasks.image.image_fakes import make_context, push
 
 
 class CodeBuild:
-    """One build, over as soon as it has begun."""
+    """A CodeBuild whose only build ends as soon as it begins."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ from tests.tasks.image.image_fakes import counting_clock, make_context
 
 
 class Builds:
-    """CodeBuild that answers with the given builds one after another, then repeats the last."""
+    """A CodeBuild that returns the given builds one after another, then repeats the last."""
 
     def __init__(self, *builds: dict[str, Any]) -> None:
         self._builds, self.stopped, self._index = builds, [], -1
@@ -35,7 +35,7 @@ class Builds:
 
 
 class Logs:
-    """CloudWatch Logs with one stream, whose lines come in the given portions."""
+    """A CloudWatch Logs with one stream, whose lines arrive in the given portions."""
 
     def __init__(
         self, *portions: list[str], missing: int = 0, error: str = "ResourceNotFoundException"
@@ -129,7 +129,7 @@ def test_build_gets_context_tag_and_arguments_also_where_others_may_not_be_liste
 
 
 def test_a_buildspec_whose_aliases_expand_to_millions_of_values_counts_as_text() -> None:
-    """Two of them would take forever to compare."""
+    """The comparison of two such buildspecs would never end."""
     aliases = (f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))
     bomb = "\n".join(["a0: &a0 [x]", *aliases])
     assert codebuild._parsed(bomb) == bomb
@@ -280,7 +280,8 @@ def test_build_past_its_deadline_is_stopped_and_its_last_lines_are_told() -> Non
 def test_build_that_another_run_started_is_never_stopped_by_one_that_only_waits_for_it(
     waits: float,
 ) -> None:
-    """Cancelled, or past the deadline: the starter's sweep still needs it."""
+    """The run is cancelled, or past its deadline, but the sweep that started the build still needs
+    it."""
     builds = Builds({**RUNNING, **listed("IN_PROGRESS", NODESWEEP_STARTER="theirs")})
     seconds = iter([0.0, 0.0, *[100.0] * 99])
     with pytest.raises(Cancelled if waits else ImageBuildFailed):

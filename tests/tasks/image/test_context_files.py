@@ -1,4 +1,4 @@
-"""The shipped build context: what its Dockerfile and its locked requirements promise the build."""
+"""The shipped build context: its Dockerfile and its locked requirements agree with the build."""
 
 from __future__ import annotations
 

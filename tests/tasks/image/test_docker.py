@@ -1,6 +1,5 @@
-"""The builder on an engine of the machine, tried with a program in the engine's place that writes
-down its calls.
-"""
+"""The builder on the machine's container engine, which a program that records its calls
+replaces."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ PASSWORD = "123456789012-auth-token"  # moto's
 
 @dataclass
 class Engine:
-    """The stand-in's folder: what it was called with, and what it does."""
+    """The folder of the replacement: its recorded calls, and its behavior."""
 
     folder: Path
 
@@ -115,9 +114,8 @@ def build(
 
 
 def late_clock(marker: Path, then: Callable[[], bool]) -> Clock:
-    """Real until `marker` is there; from then on an hour has passed, and every wait ends with
-    `then`.
-    """
+    """Return a clock that is real until `marker` exists; then an hour has passed, and every wait
+    ends with `then`."""
 
     def wait(seconds: float) -> bool:
         time.sleep(0.01)
@@ -203,8 +201,10 @@ def test_no_other_user_reads_a_build_argument_in_the_list_of_processes(
     repository: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the kernel shows the process of every step to everybody. A variable that would change the
-    engine is not put into its environment, but for one that it has already.
+    """The kernel shows the processes of all steps to every user.
+
+    A variable that would change the engine is not added to its environment, unless the environment
+    already has it.
     """
     monkeypatch.setenv("NO_PROXY", "password-of-the-proxy")
     monkeypatch.setenv("HF_TOKEN", "another one")

@@ -242,9 +242,8 @@ def test_missing_repository_is_made_only_where_allowed(
 def test_repository_is_found_whose_creation_was_answered_to_nobody(
     aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """botocore sends a call again whose answer was lost; to the second one the repository is there
-    already.
-    """
+    """botocore repeats a call whose response was lost; for the second call, the repository already
+    exists."""
     ecr = aws("ecr")
     create = ecr.create_repository
 

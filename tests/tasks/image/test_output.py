@@ -1,4 +1,4 @@
-"""A build's lines in the run's log."""
+"""The lines of a build in the run's log."""
 
 from __future__ import annotations
 

@@ -65,9 +65,8 @@ def test_data_in_the_source_is_refused(
 def test_code_is_the_same_whatever_the_tool_writes_beside_it(
     make_config: Callable[..., BenchmarkConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script in the folder where one works: its reports, its data and its config lie there,
-    too.
-    """
+    """A script may be in the user's working folder, which also has the reports, the data and the
+    config."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print(1)\n")
     (tmp_path / "data").mkdir()
@@ -99,7 +98,7 @@ def test_code_in_the_folder_of_the_data_is_packed(
 def test_requirements_that_are_a_layer_of_the_image_are_not_sent(
     make_config: Callable[..., BenchmarkConfig], tmp_path: Path
 ) -> None:
-    """The toolkit installs none then; only the one at the top is meant."""
+    """The toolkit then installs none; only the requirements.txt at the top is meant."""
     (tmp_path / "deep").mkdir()
     for name in ("train.py", "requirements.txt", "deep/requirements.txt"):
         (tmp_path / name).write_text("")

@@ -35,9 +35,8 @@ def client_error(code: str, message: str, operation: str = "CreateTrainingJob") 
 
 
 class SageMaker:
-    """A platform of canned statuses: each describe of a job takes its next one and keeps the
-    last.
-    """
+    """A platform with prepared statuses: each describe of a job returns its next status, or repeats
+    the last."""
 
     class exceptions:
         ClientError = ClientError
@@ -139,7 +138,7 @@ def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(
 
 
 class Described(SageMaker):
-    """Its descriptions have what was asked, and SageMaker's defaults."""
+    """A platform whose descriptions have the request's values, and SageMaker's defaults."""
 
     def add(self, request: dict[str, Any], statuses: list[str]) -> None:
         super().add(request, statuses)
@@ -206,7 +205,7 @@ def test_description_has_the_value_where_the_request_has_a_reference() -> None:
 def test_job_that_was_just_accepted_is_not_doubted(
     request_: dict[str, Any], lag_seconds: float
 ) -> None:
-    """Neither its description nor its tags are known yet."""
+    """Neither the description nor the tags of the job are known yet."""
     platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds)
     accepted = submit(platform, request_, platform.time.clock)
     assert accepted.name == request_["TrainingJobName"]
@@ -218,9 +217,8 @@ def test_job_that_was_just_accepted_is_not_doubted(
 def test_job_that_is_there_already_is_adopted_once_it_is_known(
     request_: dict[str, Any], lag_seconds: float
 ) -> None:
-    """As after a create whose answer was lost: boto3 repeats it, and is told that the name is in
-    use.
-    """
+    """After a create whose response was lost, boto3 repeats the call and learns that the name is in
+    use."""
     platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds + 5)
     platform.create_training_job(**request_)
     assert submit(platform, request_, platform.time.clock).state == "running"
@@ -251,7 +249,7 @@ def test_unknown_name_describes_as_none() -> None:
 
 
 def test_what_a_described_job_was_given_is_hidden_from_then_on(request_: dict[str, Any]) -> None:
-    """A command that makes a report or shows a log knows the sweep's id alone."""
+    """A command that creates a report or shows a log knows only the sweep's ID."""
     platform = SageMaker()
     platform.add(request_, ["Completed"])
     of_platform = platform.describe_training_job
@@ -283,7 +281,7 @@ def test_a_stop_that_is_denied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNamespace) -> None:
-    """Have the watch ask these, of a sweep that nobody stops."""
+    """Let the watch call these clients, for a sweep that nobody stops."""
     monkeypatch.setattr(
         "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda store, sweep: None
     )
@@ -300,7 +298,7 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each watch ends with the first job that does; the next one goes on where it left off."""
+    """Each watch ends when the first job ends, and the next watch continues at the same line."""
     platform = SageMaker()
     platform.jobs = {"a": ["Completed"]}
     event = {"timestamp": 2e12, "eventId": "1", "logStreamName": "a/algo-1-1", "message": "line"}

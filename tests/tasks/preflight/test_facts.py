@@ -1,4 +1,4 @@
-"""The facts read before anything is sent: the plan, and the files of image and code."""
+"""The facts that are read before a job is sent: the plan, and the files of image and code."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_sent_is_said_of_data_code_and_context_at_once(
 
 
 def test_rules_hold_for_each_type_that_a_job_may_get(make_config: Configs) -> None:
-    """Also at other prices, when the facts of the types are made again."""
+    """This includes other prices, with which the facts of the types are computed again."""
     volume = {"volume_kms_key_id": "alias/mine", "instance_type": "ml.m5.2xlarge"}
     training = {**volume, "instance_fallbacks": ["ml.g5.2xlarge"]}
     config = make_config(training=training, sweep={"budget_usd": 1e6})

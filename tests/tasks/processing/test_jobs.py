@@ -1,6 +1,5 @@
-"""The Processing job that validates a dataset, on a clock that only counts: started, adopted,
-waited for, stopped.
-"""
+"""The Processing job that validates a dataset is started, adopted, awaited and stopped, on a fake
+clock."""
 
 from __future__ import annotations
 
@@ -50,8 +49,9 @@ class _InUse(ClientError):
 
 @dataclass
 class FakePlatform:
-    """One Processing job whose states are given by the second they begin at, and how a stop goes.
-    `status_after_stop` None: StopProcessingJob is denied.
+    """A Processing job whose states are given by the second at which they begin.
+
+    `status_after_stop` is the result of a stop; None: StopProcessingJob is denied.
     """
 
     states: dict[float, str | None] = field(default_factory=lambda: {0.0: None})
@@ -114,7 +114,8 @@ class FakePlatform:
 def wait_for(
     platform: FakePlatform, is_stopped: Callable[[], bool] = lambda: False
 ) -> dict[str, Any]:
-    """At a look every 10 s; 600 s for instances, 3600 s from then on."""
+    """Wait for a job with a poll every 10 s, for at most 600 s for instances and 3600 s after
+    that."""
     budget = CallBudget(None, 1, platform.clock)
     limits = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
     return watch_job(platform, NAME, 10.0, limits, platform.clock, budget, is_stopped)

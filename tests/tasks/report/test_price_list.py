@@ -1,4 +1,4 @@
-"""The bulk Price List, as AWS documents its format, and what is not one."""
+"""The bulk Price List in the format that AWS documents, and files that are not one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_all(*arguments: Any) -> PriceTable:
 def product(
     region: str, usage: str, usd: str = "1.5", location: str = "AWS Region", currency: str = "USD"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A product of the list, and its terms."""
+    """Return a product of the list, and its terms."""
     sku = f"{region}.{usage}.{location}.{usd}"
     name = usage.partition(":")[2]
     attributes = {
@@ -91,7 +91,7 @@ def of_region(region: str = "us-east-1", **changes: Any) -> dict[str, Any]:
 def price_list(
     files: dict[str, Any], change: Callable[[str], Words | None] = lambda path: None
 ) -> Iterator[str]:
-    """Serve the files of regions; `change` may answer a path otherwise."""
+    """Serve the files of regions; `change` may replace the response to a path."""
     paths = {region: f"/offers/v1.0/aws/AmazonSageMaker/1/{region}/index.json" for region in files}
     bodies = {paths[region]: json.dumps(content).encode() for region, content in files.items()}
     entries = {

@@ -56,7 +56,7 @@ def instance() -> InstanceType:
 
 @pytest.fixture
 def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
-    """The Price List of whatever price_instance asks; answers only what is added."""
+    """A Price List for the query of price_instance, with only the products that a test adds."""
     client = boto3.client("pricing", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
 
     def client_of(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
@@ -171,7 +171,7 @@ def test_a_processing_job_has_a_price_of_its_own_or_none(
 def test_prices_are_asked_for_at_once(
     platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A Price List that does not answer is waited for once, whatever the number of types."""
+    """A Price List that does not respond is awaited once, whatever the number of types."""
     types = ["ml.m5.xlarge", "ml.g5.2xlarge", "ml.p3.2xlarge"]
     asked = [(load_catalogue().get(name), TRAINING) for name in types]
     asked.append((asked[0][0], PROCESSING))

@@ -1,4 +1,5 @@
-"""A result that Prefect's server refuses is a warning: the files of a sweep hold everything."""
+"""A result that Prefect's server refuses causes a warning only, since the files of a sweep hold
+everything."""
 
 from __future__ import annotations
 

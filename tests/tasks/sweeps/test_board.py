@@ -1,4 +1,4 @@
-"""The artifacts of a running sweep, against calls that only record."""
+"""The artifacts of a running sweep, with recorded calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def outcome(nodes: int, status: str = "Completed", **more: Any) -> JobOutcome:
 def board_of(
     points: int, monotonic: Callable[[], float] = lambda: 0.0, repeats: int = 1, **plan: Any
 ) -> SweepBoard:
-    """One point for each node count from 1 on, all at once."""
+    """Return the board of a sweep with one simultaneous job for each node count from 1 on."""
     planned = [
         PlannedPoint(nodes, 1, nodes - 1, 0, nodes, *[None] * 4, arm=ONLY)
         for nodes in range(1, points + 1)
@@ -59,7 +59,7 @@ def board_of(
 
 @pytest.fixture
 def told() -> list[str]:
-    """The progress in words."""
+    """Return the progress as text."""
     return []
 
 

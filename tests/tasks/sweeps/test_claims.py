@@ -80,9 +80,8 @@ def test_a_claim_comes_with_the_mark_of_the_last_stop_and_each_stop_is_another(
 def test_claiming_the_thousandth_job_reads_no_more_than_the_first(
     bucket: BucketStore,
 ) -> None:
-    """Of one's own claims nothing is listed: a sweep would read a number of them that grows with
-    its square.
-    """
+    """A run does not list its own claims, since the number that a sweep reads would grow
+    quadratically."""
     for nodes in range(1, 6):
         claim_job(bucket, SWEEP, names.job_name(SWEEP, nodes, 1, 1, "abcd"), "one")
     answers: list[dict[str, Any]] = []

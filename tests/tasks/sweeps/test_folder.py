@@ -50,7 +50,7 @@ def test_damaged_record_is_said_to_be_one(
 
 
 def test_what_a_sweep_leaves_opens_to_its_owner_alone(tmp_path: Path) -> None:
-    """Whatever the umask; a folder that was there stays as its owner made it."""
+    """This holds for any umask; an existing folder keeps its owner's permissions."""
     tmp_path.chmod(0o755)
     old = os.umask(0)
     try:

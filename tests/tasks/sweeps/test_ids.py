@@ -1,6 +1,5 @@
-"""Runs of one config that begin in one second have sweeps of their own, and each finds its own
-again.
-"""
+"""Runs of one config that begin in the same second have separate sweeps, and each finds its own
+again."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def test_run_that_is_tried_again_has_its_own_id(
 def test_sweep_that_began_after_the_clock_was_set_back_has_the_older_id(
     store: Store, benchmark_config: BenchmarkConfig
 ) -> None:
-    """An id is made of the time, and the latest sweep is the one whose id says so."""
+    """An ID contains the time, and the latest sweep is the one with the latest ID."""
     first, second = (
         claim_sweep_id(Sweeps(store, benchmark_config), started, run)
         for started, run in ((STARTED, "first"), (STARTED - timedelta(hours=1), "second"))
@@ -88,7 +87,7 @@ def test_other_configs_do_not_share_their_seconds(
 def test_claim_whose_answer_was_lost_is_the_runs_own(
     aws: Callable[[str], Any], benchmark_config: BenchmarkConfig
 ) -> None:
-    """boto3 sends it again, and S3 refuses the second one."""
+    """boto3 repeats the call, and S3 refuses the second one."""
     s3, sent = aws("s3"), []
     s3.create_bucket(Bucket=benchmark_config.platform.bucket)
 

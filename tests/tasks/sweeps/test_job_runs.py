@@ -1,4 +1,4 @@
-"""A job's task run, against a client that records and a clock that only counts."""
+"""A job's task run, with a client that records calls and a fake clock."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def outcome(status: str, reason: str | None = None) -> JobOutcome:
 
 
 def test_a_job_is_one_run_however_many_phases_its_program_has() -> None:
-    """Prefect counts Running states as tries."""
+    """Prefect counts Running states as attempts."""
     phases = ["Starting", "Downloading", "Training", "Uploading"]
     assert [running_view(phase)[:2] for phase in phases] == [
         (StateType.PENDING, "Starting"),

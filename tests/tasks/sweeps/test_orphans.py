@@ -1,4 +1,4 @@
-"""Which running jobs are nobody's: ages are worked out from a fake platform's own times."""
+"""Running jobs without an owner; ages are computed from the times of a fake platform."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRACE_SECONDS = 3600.0
 
 
 class FakePlatform:
-    """SageMaker and S3 in one, with as much of them as a reaper asks."""
+    """SageMaker and S3 in one object, with the operations that the reaper uses."""
 
     class exceptions:
         ClientError = ClientError
@@ -41,7 +41,7 @@ class FakePlatform:
     def add_sweep(
         self, platform: PlatformConfig, sweep: str, owner_age: float | None, left: bool = False
     ) -> None:
-        """Its record, and the sign of an owner so many seconds ago."""
+        """Add a sweep's record, and the sign of life of its owner this many seconds ago."""
         self.objects[names.sweep_config_key(platform.prefix, sweep)] = (b"{}", NOW)
         if owner_age is not None:
             body = names.pretty_json({"sweep_id": sweep, "left_running": left})
@@ -116,7 +116,7 @@ def job_of(sweep: str, nodes: int) -> str:
 
 
 def test_sweep_of_any_launcher_is_reaped(tmp_path: Path) -> None:
-    """Slurm's jobs have no tags, and its records lie in a folder."""
+    """Slurm's jobs have no tags, and its records are in a folder."""
     store, cluster = FolderStore(tmp_path), MemoryLauncher()
     spec = until_told_spec(job_of(SWEEP, 1), nodes=1)
     cluster.submit(spec)
@@ -166,7 +166,7 @@ def test_sweep_that_was_left_running_on_purpose_is_spared(
 def test_warm_pool_of_a_sweep_that_nobody_runs_is_found(
     fake: FakePlatform, platform: PlatformConfig, left: bool
 ) -> None:
-    """Its jobs have all ended; one that was left running has no further use for a pool either."""
+    """The jobs have all ended, and a job that was left running needs no pool either."""
     fake.add_sweep(platform, SWEEP, 3601.0, left)
     fake.add_sweep(platform, OTHER, 60.0)
     pool = fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0, ended_with_pool=True)
@@ -198,7 +198,8 @@ def test_only_jobs_with_a_name_and_a_tag_of_ours_are_touched(
 def test_sweep_of_another_bucket_is_left_alone(
     fake: FakePlatform, platform: PlatformConfig
 ) -> None:
-    """Its record, and with it the sign of its owner, lie where this reaper does not look."""
+    """The sweep's record and its owner's sign of life are in a bucket that this reaper does not
+    read."""
     fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0)
     assert found(fake, platform) == []
 

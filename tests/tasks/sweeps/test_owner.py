@@ -91,7 +91,7 @@ def test_sign_is_written_anew_with_every_beat(
 def test_sign_that_cannot_be_written_costs_a_warning_and_not_the_sweep(
     aws: Callable[[str], Any], platform: PlatformConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There is no bucket to write it to."""
+    """The bucket for the sign does not exist."""
     aws_client.cache_clear()
     with caplog.at_level(logging.WARNING), owned(BucketStore(platform), SWEEP):
         pass
@@ -136,7 +136,7 @@ def test_beat_goes_on_whatever_error_one_of_them_meets(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A beat that died would let the reaper stop the jobs of a healthy sweep."""
+    """If the heartbeat stopped, the reaper would stop the jobs of a healthy sweep."""
     tries, twice_more = iter(range(1000)), threading.Event()
 
     def write(*_: Any, left_running: bool) -> None:
@@ -156,7 +156,8 @@ def test_beat_goes_on_whatever_error_one_of_them_meets(
 def test_age_is_by_the_platforms_clock_whatever_this_machines_says(
     platform: PlatformConfig,
 ) -> None:
-    """Date of the answer minus LastModified: 90 s, in a year that is not this one."""
+    """Date of the response minus LastModified is 90 s, in another year than this machine's
+    clock."""
     s3 = aws_client("s3", platform)
     written = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)
     answer = {

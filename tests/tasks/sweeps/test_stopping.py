@@ -1,4 +1,4 @@
-"""The end of a sweep's jobs, on a platform whose lists and descriptions are behind."""
+"""The end of a sweep's jobs, on a platform whose lists and descriptions lag."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_job_that_was_never_made_is_given_up_after_the_lag_of_a_list() -> None:
 
 
 def test_warm_pools_are_released_once_their_jobs_have_stopped() -> None:
-    """Ctrl-C in a sweep of four: while the jobs are Stopping no pool is Available."""
+    """After Ctrl-C in a sweep of four jobs, no pool is Available while the jobs are Stopping."""
     platform = LaggingPlatform(list_lag=6.0, stop_seconds=130.0)
     platform.add(*JOBS, keep_alive=6 * 3600)
     platform.complete(JOBS[0])
@@ -110,7 +110,7 @@ def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
 
 
 def test_a_machine_that_cannot_reach_the_backend_at_all_does_not_wait() -> None:
-    """Slurm's commands are on login nodes only."""
+    """Slurm's commands exist on login nodes only."""
 
     class Missing(SageMakerJobs):
         def stop(self, job_name: str) -> bool:
@@ -126,9 +126,8 @@ def test_a_machine_that_cannot_reach_the_backend_at_all_does_not_wait() -> None:
 
 
 def test_jobs_that_nothing_tells_of_are_not_said_to_have_ended() -> None:
-    """Neither the claims nor the list can be read: what failed is told, so that a task tries it
-    again.
-    """
+    """Neither the claims nor the list can be read; the failure is reported, so that a task
+    retries."""
     lost = EndpointConnectionError(endpoint_url="http://there:1")
 
     def unreadable() -> list[dict[str, str]]:
@@ -149,7 +148,7 @@ def test_end_that_cannot_ask_says_that_jobs_may_run_on(
     caplog: pytest.LogCaptureFixture,
     snapshot: SnapshotAssertion,
 ) -> None:
-    """Whoever ends a sweep: a cancel, Ctrl-C, `nodesweep stop`."""
+    """This holds for every way to end a sweep: a cancellation, Ctrl-C, `nodesweep stop`."""
 
     class Lost:
         exceptions = SimpleNamespace(ClientError=ClientError)
@@ -317,7 +316,7 @@ def test_the_pool_of_a_job_that_runs_on_is_left_to_it() -> None:
 def test_a_role_that_may_stop_jobs_by_their_tag_is_denied_until_the_tag_is_known(
     describe_lag: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """IAM answers AccessDenied, not "not found", while aws:ResourceTag has no value."""
+    """IAM responds with AccessDenied instead of "not found" while aws:ResourceTag has no value."""
     platform = LaggingPlatform(list_lag=1e6, describe_lag=describe_lag)
     platform.add(*JOBS)
     stop = platform.stop_training_job

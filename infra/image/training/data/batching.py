@@ -87,7 +87,7 @@ def plan_epoch(rows: int, passes: int, global_batch_size: int, incomplete_batch:
 
 @dataclass(frozen=True)
 class SampleCount:
-    """Samples of a run: requested = processed - padded + dropped; `per_epoch` counts requested."""
+    """Samples of a run: requested = processed - padded + dropped; `per_epoch` are requested."""
 
     per_epoch: int
     requested: int

@@ -46,7 +46,7 @@ class TableRows(Dataset[Batch]):
 
 
 class TimedLoader:
-    """Passes on a loader's batches and sums the seconds waited.
+    """Passes on a loader's batches and sums the seconds spent waiting for them.
 
     It calls `on_request` before it requests a batch, and `on_batch` with the time of the request
     (time.perf_counter) once the batch has arrived.
@@ -79,7 +79,7 @@ class TableData(pl.LightningDataModule):
     """Training and validation batches of this rank.
 
     `setup` adds `epoch_plan`, `training_batches` (the order of the rows), `training_loader`,
-    `sample_shape` (of one row's features), and `classes` (their number).
+    `sample_shape` (the shape of one row's features), and `classes` (the number of classes).
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class TableData(pl.LightningDataModule):
         return (features.float() - mean) / deviation, labels
 
     def teardown(self, stage: str) -> None:
-        """Free the node's disk; ranks that still map the files can read on."""
+        """Delete the node's prepared table; ranks that still map its files can continue to read."""
         if self._cluster.local_rank == 0:
             shutil.rmtree(self._prepared, ignore_errors=True)
 

@@ -39,7 +39,7 @@ class Table:
 
 
 def prepare_table(source: Path, table_format: str, label_column: str, prepared: Path) -> None:
-    """Decode the tables under `source` into arrays under `prepared`; description.json comes last.
+    """Decode the tables under `source` into arrays under `prepared`, then write description.json.
 
     Raises:
         UserError: The tables are missing, unreadable, empty, or have unsuitable columns.

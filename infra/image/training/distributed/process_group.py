@@ -27,7 +27,7 @@ class SageMakerEnvironment(ClusterEnvironment):
 
     @property
     def creates_processes_externally(self) -> bool:
-        """True: Lightning must not start processes."""
+        """Always True, so that Lightning does not start processes."""
         return True
 
     @property
@@ -42,7 +42,7 @@ class SageMakerEnvironment(ClusterEnvironment):
 
     @staticmethod
     def detect() -> bool:
-        """Return True on SageMaker."""
+        """Return True if SM_HOSTS is set, as on SageMaker."""
         return "SM_HOSTS" in os.environ
 
     def world_size(self) -> int:

@@ -24,7 +24,7 @@ _HOOKS = {
     "fp16": (fp16_compress_hook, {("ddp", "gloo"), ("ddp", "nccl")}),
     "bf16": (bf16_compress_hook, {("ddp", "nccl")}),
 }
-"""By --compress: DDP's hook, and where it works; PyTorch refuses bf16 without CUDA and NCCL."""
+"""DDP's hook by --compress, and where it works; PyTorch refuses bf16 without CUDA and NCCL."""
 
 
 class CompressedDDPStrategy(DDPStrategy):
@@ -53,7 +53,7 @@ class XlaDDPStrategy(DDPStrategy):
         return None
 
     def optimizer_step(self, *arguments: Any, **options: Any) -> Any:
-        """Step, then cut and execute the graph."""
+        """Step the optimizer, then end the XLA graph and execute it."""
         result = super().optimizer_step(*arguments, **options)
         xla_model().mark_step()
         return result

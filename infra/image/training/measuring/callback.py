@@ -25,7 +25,7 @@ PROGRESS_EVERY_SECONDS = 5.0
 
 
 class Measurement(pl.Callback):
-    """Times a run: run_start to run_stop, the training in it, and every step.
+    """Times a run from run_start to run_stop, its training, and every step.
 
     run_start and run_stop are recorded after a barrier. The train clock excludes setup and
     validations.
@@ -44,9 +44,10 @@ class Measurement(pl.Callback):
         Args:
             batch: The batch sizes.
             max_steps: Steps at which the run ends; None for whole epochs.
-            probe: May end the run early.
-            first_steady: Returns the first steady step, given steps per epoch and step seconds.
-            amount: Number of steps, replacing epochs and `max_steps`.
+            probe: Probe that may end the run early; None for a full run.
+            first_steady: Function of steps per epoch and step seconds that finds the first steady
+                step.
+            amount: Number of steps that replaces epochs and `max_steps`; None if they apply.
         """
         self._batch, self._max_steps = batch, max_steps
         self.probe, self._first_steady, self._amount = probe, first_steady, amount
@@ -173,7 +174,7 @@ class Measurement(pl.Callback):
     def _must_end_early(self, trainer: pl.Trainer) -> bool:
         """Return True, on every rank, if a probe is precise enough or the amount is reached.
 
-        The evaluation itself is excluded from the training time.
+        The time of this check is excluded from the training time.
         """
         made = self.steps - self._steps_before
         if self._amount is not None:
@@ -215,7 +216,7 @@ class Measurement(pl.Callback):
             self._tell(trainer, module.validation_values)
 
     def _validation_is_over(self) -> None:
-        """Record the validation's seconds, including the best-weights checkpoint that follows."""
+        """Record the seconds of a validation and of the best-weights checkpoint that follows it."""
         if self._validation_started is not None:
             self.validation_seconds.append(time.perf_counter() - self._validation_started)
             self._validation_started = None

@@ -42,7 +42,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """The steps that count as steady state; `step_seconds` is their median, None if empty."""
+    """The steps in steady state; `step_seconds` is their median, None without steps."""
 
     step_seconds: float | None
     steps: int

@@ -31,7 +31,7 @@ class GradientNoise(pl.Callback):
     """
 
     def __init__(self, batch: BatchPlan) -> None:
-        """Initialize without a measurement; `batch` has the sizes of both gradients."""
+        """Initialize without a measurement; `batch` has the batch sizes behind both gradients."""
         self._batch = batch
         self._every = EVERY_STEPS
         self._steps = 0
@@ -69,7 +69,7 @@ class GradientNoise(pl.Callback):
             ]
 
     def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Record the squares of this rank's gradient and of the averaged one."""
+        """Record the squared norms of this rank's gradient and of the averaged gradient."""
         if not self._handles:
             return
         for handle in self._handles:
@@ -85,7 +85,7 @@ class GradientNoise(pl.Callback):
     def facts(self) -> dict[str, Any]:
         """Return `gradient_noise` of metrics.json; every rank must call it, as a collective.
 
-        Empty if a gradient was not finite or too few steps were seen.
+        The result is empty if a gradient was not finite or too few steps were measured.
         """
         pairs = [(float(own), float(averaged)) for own, averaged in self._pairs]
         if len(pairs) < LEAST_WINDOWS:

@@ -49,8 +49,8 @@ class SplitStopwatch(Stopwatch):
 
         Args:
             world_size: Number of ranks.
-            rank: This one.
-            reason: Why the parts would not sum to the train time; None if they do.
+            rank: Number of this rank.
+            reason: Reason why the parts would not sum to the train time; None if they do.
         """
         counted = {"flops": flops.facts()}
         reason = reason or budget.missing(world_size)
@@ -72,7 +72,7 @@ def _install_once() -> None:
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
     measure = sys.modules.get("nodesweep_measure")
     if measure is not None and measure.watched.torch is not None:
-        # This program is a job's own code, which nodesweep_measure watches.
+        # This program runs as the user code of a job, which nodesweep_measure watches.
         measure.watched.turn_off("the program measures itself")
     else:
         install(torch, is_compiling)

@@ -21,7 +21,7 @@ def steady_steps(
 
 
 def steps_between_validations(arguments: TrainingArguments, global_batch_size: int) -> int | None:
-    """Return the steps between validations; None for one at the end of every epoch."""
+    """Return the steps between validations; None if they are at the end of every epoch."""
     every = arguments.evaluate_every_samples
     return max(1, round(every / global_batch_size)) if every else None
 

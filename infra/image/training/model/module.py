@@ -48,7 +48,7 @@ class Classifier(pl.LightningModule):
         return loss
 
     def on_validation_epoch_start(self) -> None:
-        """Reset the sums."""
+        """Reset the sums of loss, correct predictions, and rows."""
         self._validation_sums = torch.zeros(3, device=self.device)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> None:

@@ -88,7 +88,7 @@ def test_another_user_of_the_machine_is_refused_in_awss_words(
 
 
 def test_who_knows_the_id_and_not_the_secret_is_refused(platform: SimpleNamespace) -> None:
-    """The id stands in presigned URLs, which are passed around."""
+    """The ID is part of presigned URLs, which users pass on."""
     key_id = access_keys(platform.state_dir).user.id
     assert code_of(client_with(platform, "s3", key_id).list_buckets) == "SignatureDoesNotMatch"
     assert (
@@ -149,7 +149,7 @@ def test_a_presigned_url_opens_one_object_until_it_expires(
 def send(
     url: str, headers: dict[str, str], body: bytes = b"", method: str = "GET"
 ) -> tuple[int, str]:
-    """Status and text of the answer to exactly this request."""
+    """Send exactly this request; return the status and the text of the response."""
     request = urllib.request.Request(url, data=body or None, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=300) as answer:
@@ -197,7 +197,8 @@ def test_a_link_opens_its_object_and_calls_nothing(
 
 @pytest.mark.parametrize("is_virtual", [False, True])
 def test_signature_version_2_opens_nothing(platform: SimpleNamespace, is_virtual: bool) -> None:
-    """It covers no Host: a link to one bucket's key would open the same key of another."""
+    """Signature version 2 does not cover Host, so a link to a key in one bucket would open the same
+    key in another."""
     key = access_keys(platform.state_dir).user
     s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3")
     platform.s3.put_object(Bucket="results", Key="linked", Body=b"shared")
@@ -221,7 +222,7 @@ def test_a_signature_holds_for_a_quarter_of_an_hour(
     minutes: int,
     passes: bool,
 ) -> None:
-    """Whoever recorded a request must not send it again a day later."""
+    """A recorded request must not be sent again a day later."""
     date = (datetime.now(UTC) + timedelta(minutes=minutes)).strftime("%Y%m%dT%H%M%SZ")
     body = b"" if service == "s3" else b"{}"
     headers = {"Host": urlsplit(platform.endpoint).netloc, "X-Amz-Date": date}
@@ -317,9 +318,8 @@ def test_a_link_to_a_cbor_path_calls_nothing(platform: SimpleNamespace) -> None:
 
 
 def test_a_call_signed_for_another_service_is_not_taken(platform: SimpleNamespace) -> None:
-    """A signature for S3 covers no target header that it does not name, so the scope has to be the
-    service's too.
-    """
+    """A signature for S3 does not cover the target header unless it names it, so the scope must be
+    that of the service."""
     key = access_keys(platform.state_dir).user
     sagemaker = client_with(platform, "sagemaker", key.id, key.secret)
     sagemaker.meta.events.register("choose-signer.*.*", lambda signing_name, context, **_: "v4")
@@ -356,7 +356,7 @@ def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> No
 
 
 def test_a_jobs_key_reads_and_deletes_what_other_jobs_wrote(platform: SimpleNamespace) -> None:
-    """It is one key for all jobs, as docs/security.md says."""
+    """All jobs have the same key, as docs/security.md says."""
     platform.s3.create_bucket(Bucket="of-another")
     platform.s3.put_object(Bucket="of-another", Key="sweep.json", Body=b"theirs")
     platform.logs.create_log_group(logGroupName="of-another")
@@ -413,7 +413,7 @@ def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNames
 def test_not_by_a_second_scope_in_the_header(
     platform: SimpleNamespace, service: str, form: str
 ) -> None:
-    """Whoever reads the header, gate or moto, has to read the same service in it."""
+    """The gate and moto must read the same service in the header."""
     node = access_keys(platform.state_dir).node
     url = f"{platform.endpoint}/"
     request = AWSRequest("GET", url, {"Content-Type": "application/x-www-form-urlencoded"})
@@ -443,7 +443,7 @@ def as_role(platform: SimpleNamespace, service: str, given: dict[str, Any], **co
 
 
 def test_an_assumed_roles_credentials_are_taken_as_on_aws(platform: SimpleNamespace) -> None:
-    """boto3 gets them by itself where a profile names role_arn, as docs/aws.md has it."""
+    """boto3 assumes the role itself if a profile names role_arn, as in docs/aws.md."""
     given = assume(platform)
     assert as_role(platform, "sagemaker", given).list_training_jobs()["TrainingJobSummaries"] == []
     assert (
@@ -545,7 +545,7 @@ def test_an_unmodified_client_takes_the_file(
 def test_a_jobs_key_reaches_no_account_settings_of_s3(
     platform: SimpleNamespace, host: str, path: str
 ) -> None:
-    """S3 Control is signed as S3 is; moto tells it by path or host."""
+    """S3 Control is signed like S3; moto distinguishes it by path or host."""
     keys = access_keys(platform.state_dir)
     address = platform.endpoint.replace("127.0.0.1", f"{host}localhost") + path
     statuses = []

@@ -1,4 +1,4 @@
-"""moto's control API and metadata are out of reach, however a request is addressed."""
+"""moto's control API and metadata cannot be reached by any form of address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateBucket takes the names that S3 takes, so that a config which runs here can run there."""
+"""CreateBucket accepts the same names as S3, so that a config that runs here can run on AWS."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
 
 
 def create(served: SimpleNamespace, path: str) -> tuple[int, str]:
-    """The call as it is, past the client's own look at the name."""
+    """Send the call unchanged, without the client's own check of the name."""
     key = access_keys(served.state_dir).user
     request = AWSRequest("PUT", f"{served.endpoint}/{path}", {})
     S3SigV4Auth(Credentials(key.id, key.secret), "s3", "us-east-1").add_auth(request)

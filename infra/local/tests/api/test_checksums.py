@@ -1,4 +1,4 @@
-"""A body that is not what its checksum says is refused, and nothing is kept of it."""
+"""A body that does not match its checksum is refused, and no part of it is stored."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_what_is_no_checksum_is_refused(served: SimpleNamespace, name: str, said
 
 
 def test_signed_hash_of_the_body_is_compared(served: SimpleNamespace) -> None:
-    """That of a client that sends no other checksum."""
+    """The hash is that of a client that sends no other checksum."""
     code, answer = put(served, "signed", BODY, hashlib.sha256(b"other").hexdigest())
     assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
     assert put(served, "signed", BODY, hashlib.sha256(BODY).hexdigest())[0] == 200
@@ -132,14 +132,14 @@ def test_signed_hash_of_the_body_is_compared(served: SimpleNamespace) -> None:
 def test_another_checksum_stands_for_no_signed_hash(
     served: SimpleNamespace, headers: dict[str, str]
 ) -> None:
-    """Whoever exchanges the body can add a checksum of the new one."""
+    """An attacker who replaces the body can add a checksum of the new body."""
     code, answer = put(served, "both", BODY, hashlib.sha256(b"other").hexdigest(), **headers)
     assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
     assert "Contents" not in served.s3.list_objects_v2(Bucket="checked", Prefix="both")
 
 
 def test_hash_of_any_calls_body_is_compared(served: SimpleNamespace) -> None:
-    """A recorded call to delete one object must not be made one to delete another."""
+    """A recorded call that deletes one object must not be usable to delete another."""
     served.s3.put_object(Bucket="checked", Key="not-to-go", Body=BODY)
 
     def exchange(request: Any, **_: Any) -> None:
@@ -167,8 +167,7 @@ def test_what_is_no_hash_of_a_body_is_refused(served: SimpleNamespace, signed: s
 
 def test_chunks_are_signed_as_in_awss_example() -> None:
     """Signature calculations for the authorization header: transferring a payload in multiple
-    chunks (Amazon S3 API reference).
-    """
+    chunks (Amazon S3 API reference)."""
     environ: dict[str, Any] = {"HTTP_X_AMZ_CONTENT_SHA256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}
     parts = [
         (b"a" * 65_536, "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"),
@@ -256,7 +255,7 @@ def test_signed_chunks_and_their_trailer_are_compared(served: SimpleNamespace, n
 def put(
     served: SimpleNamespace, key: str, body: bytes, signed: str, **headers: str
 ) -> tuple[int, str]:
-    """Status and answer of a PutObject whose x-amz-content-sha256 is `signed`."""
+    """Return status and response of a PutObject whose x-amz-content-sha256 is `signed`."""
 
     class Signer(S3SigV4Auth):
         def payload(self, request: Any) -> str:
@@ -279,7 +278,7 @@ def put(
 
 
 def encoded(trailer: str, end: bytes = b"\r\n") -> bytes:
-    """The body in two chunks, with the trailer behind it."""
+    """Return the body in two chunks, followed by the trailer."""
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (BODY[:4], BODY[4:]))
     return chunks + b"0\r\n" + trailer.encode() + end
 
@@ -345,7 +344,7 @@ def test_checksum_of_an_object_of_parts(served: SimpleNamespace, name: str) -> N
 
 
 def test_checksums_survive_a_restart(tmp_path: Path) -> None:
-    """Also those that botocore computes with a package of its own alone."""
+    """This includes checksums that botocore can compute only with a further package."""
     with contextmanager(serve_platform)(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="checked")
         for name, said in SAID.items():
@@ -359,7 +358,7 @@ def test_checksums_survive_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_versioned", [False, True])
 def test_null_version_of_an_object(served: SimpleNamespace, is_versioned: bool) -> None:
-    """As rclone asks for it after a multipart upload."""
+    """rclone requests it after a multipart upload."""
     place = {"Bucket": f"null-{is_versioned}".lower(), "Key": "k"}
     served.s3.create_bucket(Bucket=place["Bucket"])
     served.s3.put_object(**place, Body=BODY)
@@ -376,7 +375,7 @@ def test_null_version_of_an_object(served: SimpleNamespace, is_versioned: bool) 
 
 
 def test_old_names_of_regions(served: SimpleNamespace) -> None:
-    """s3cmd signs for US."""
+    """s3cmd signs requests for the region US."""
     for region, bucket in (("US", "of-us"), ("us-east-1", "of-us-east-1")):
         s3 = client(served.endpoint, "s3", region)
         s3.meta.events.register("before-sign.s3", signs_for(region))

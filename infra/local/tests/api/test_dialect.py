@@ -1,4 +1,4 @@
-"""Unmodelled calls and errors are answered in the protocol that the client speaks."""
+"""Responses to unmodeled calls and errors use the protocol of the client."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ UNHEARD_OF = [
 def test_operation_that_no_model_has(
     platform: SimpleNamespace, service: str, headers: dict[str, str], body: bytes, code: str
 ) -> None:
-    """It is the caller's mistake: an answer of 500 would be asked for again."""
+    """The error is the caller's mistake; after status 500 a client would retry."""
     answer = send(platform, service, "POST", "/", headers, body)
     assert answer.status_code == 400
     assert code in answer.text
@@ -159,7 +159,7 @@ def test_list_of_parts_that_is_no_xml(platform: SimpleNamespace) -> None:
 
 
 def test_s3s_own_words(platform: SimpleNamespace) -> None:
-    """S3 has no list of actions: what it can't do is not implemented."""
+    """S3 has no list of actions, so an unknown operation is NotImplemented."""
     answer = send(platform, "s3", "PATCH", "/results")
     error = ElementTree.fromstring(answer.content)
     assert (answer.status_code, error.tag, error.findtext("Code")) == (
@@ -174,9 +174,7 @@ def test_s3s_own_words(platform: SimpleNamespace) -> None:
 def test_s3s_errors_are_its_own_whatever_the_object_is(
     platform: SimpleNamespace, content_type: str
 ) -> None:
-    """A write that must not replace anything is answered 412, which clients look for by its
-    code.
-    """
+    """A write that must not replace an object gets status 412, which clients recognize."""
     platform.s3.create_bucket(Bucket="kept-objects")
     request = {
         "Bucket": "kept-objects",
@@ -191,7 +189,7 @@ def test_s3s_errors_are_its_own_whatever_the_object_is(
 
 
 def test_cbor(platform: SimpleNamespace) -> None:
-    """AWS's newest protocol: a client that speaks it reads an error in CBOR only."""
+    """A client that uses AWS's newest protocol reads errors in CBOR only."""
     headers = {
         "smithy-protocol": "rpc-v2-cbor",
         "Content-Type": "application/cbor",
@@ -269,7 +267,7 @@ def send(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> Any:
-    """A signed request that no client of ours would make."""
+    """Send a signed request that no client of nodesweep would send."""
     request = AWSRequest(method, platform.endpoint + path, headers or {}, body)
     credentials = session(platform.endpoint, "us-east-1").get_credentials()
     signer = S3SigV4Auth if service == "s3" else SigV4Auth
@@ -278,7 +276,8 @@ def send(
 
 
 def test_paths_without_a_service_of_that_name(platform: SimpleNamespace) -> None:
-    """A signing name that is no model's name: paths and JSON, as most services have."""
+    """A signing name that is not the name of a model: paths and JSON, as most services have
+    them."""
     answer = send(platform, "no-such-service", "GET", "/things")
     assert answer.status_code == 404
     assert (

@@ -1,4 +1,4 @@
-"""The platform's own page, and the requests it must not take for its own."""
+"""The platform's own page, and requests that belong to AWS's services instead of that page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def front(status: dict[str, Any]) -> Client:
 
 
 def test_status_of_a_platform_on_its_way_out_is_unavailable() -> None:
-    """A run that found 200 would adopt an endpoint that is about to go."""
+    """After status 200, a run would adopt an endpoint that is about to end."""
     assert front({"running": True}).get("/_nodesweep/status").status_code == 200
     assert front({"running": False, "stopping": True}).get("/_nodesweep/status").status_code == 503
 

@@ -1,4 +1,4 @@
-"""XML that is made to hurt is refused as the client's mistake, quickly."""
+"""Hostile XML is refused quickly, as an error of the client."""
 
 from __future__ import annotations
 

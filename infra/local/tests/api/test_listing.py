@@ -1,6 +1,5 @@
-"""Listings of buckets: page by page what moto's own listing of everything says, and AWS's rules
-where moto differs.
-"""
+"""Listings of buckets agree page by page with moto's own listing, or with AWS where moto is
+wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ KEYS = st.lists(st.text("ab/é", min_size=1, max_size=6), unique=True, max_size=
 
 
 def by_theirs(keys: list[str], prefix: str, delimiter: str | None, after: str) -> list[str]:
-    """Keys and common prefixes of one listing, as moto 5.2 computes them: from all keys."""
+    """Return the keys and common prefixes of a listing as moto 5.2 computes them from all keys."""
     found = set()
     for key in keys:
         rest = key[len(prefix) :]
@@ -31,7 +30,7 @@ def by_theirs(keys: list[str], prefix: str, delimiter: str | None, after: str) -
 
 
 def a_bucket(keys: list[str]) -> tuple[S3Backend, Any]:
-    """A bucket with those keys; moto keeps a list of all names, so its own is used once."""
+    """Create a bucket with these keys, named anew, since moto keeps a list of all names."""
     backend = S3Backend("us-east-1", "123456789012")
     bucket = backend.create_bucket(f"listed-{uuid4()}", "us-east-1")
     for key in keys:

@@ -1,4 +1,4 @@
-"""The short way to an object says what GetObject says."""
+"""The fast path to an object returns the same response as GetObject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of S3 that moto would take for others are refused, and change nothing."""
+"""Operations of S3 that moto would mistake for others are refused and change nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A job's role as SageMaker's SDK looks at it: there from the start, trusting SageMaker, and
-allowed what jobs need.
-"""
+"""The check of a job's role by SageMaker's SDK: the role exists, trusts SageMaker, and has the
+permissions that jobs need."""
 
 from __future__ import annotations
 

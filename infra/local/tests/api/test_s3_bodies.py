@@ -1,4 +1,4 @@
-"""Well-formed XML of a wrong shape is refused in S3's words, and changes nothing."""
+"""Well-formed XML with a wrong structure is refused with S3's messages, and changes nothing."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ NOT_NEEDED = {"PUT /made", "PUT /plain?acl", "PUT /plain/key?acl"}
 
 
 class Caller:
-    """Sends bodies as they are, of a client that builds its own."""
+    """Sends bodies unchanged, like a client that builds its own requests."""
 
     def __init__(self, platform: SimpleNamespace) -> None:
         self.s3, self._endpoint = platform.s3, platform.endpoint
@@ -130,7 +130,7 @@ class Caller:
         self._etag = part["ETag"].strip('"')
 
     def __call__(self, operation: str, xml: str) -> tuple[int, str]:
-        """Status and error code."""
+        """Send the body; return the status and the error code."""
         method, _, path = operation.format(upload=self._place["UploadId"]).partition(" ")
         body = xml.replace("{etag}", self._etag).encode()
         request = AWSRequest(method, self._endpoint + path, {}, body)
@@ -152,7 +152,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
 
 
 def wrong_shapes(xml: str) -> Iterator[tuple[str, str]]:
-    """(how, body) of bodies that no schema of S3's has for this operation."""
+    """Yield (description, body) for bodies that match no S3 schema of this operation."""
     root = ElementTree.fromstring(xml)
     yield "wrong root", "<Foo/>"
     yield "text as root", f"<{root.tag}>text</{root.tag}>"
@@ -183,7 +183,7 @@ def wrong_shapes(xml: str) -> Iterator[tuple[str, str]]:
 
 
 def any_change(xml: str) -> Iterator[tuple[str, str]]:
-    """(how, body) of bodies of which S3 may take some."""
+    """Yield (description, body) for bodies some of which S3 may accept."""
     root = ElementTree.fromstring(xml)
     for index, element in enumerate(root.iter()):
         for how in ("emptied", "text", "mixed", "attribute", "missing", "twice"):

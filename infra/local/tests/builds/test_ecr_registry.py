@@ -1,4 +1,4 @@
-"""ECR's answers with a registry behind them, and what a push means to it."""
+"""ECR's responses when a registry is behind it, and the effect of a push on them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The shell of a build: one for all commands, stoppable, with a deadline, and nothing left of
-it.
-"""
+"""The shell of a build runs all commands, can be stopped, has a deadline, and leaves no process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Faults of a plan: API errors by call number, and what happens to jobs by name, in their queue and
-in training.
-"""
+"""Faults of a plan: API errors by call number, and failures of named jobs while they queue or
+train."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from sagemaker_emulator.interfaces import JobSpec, Node
 def platform_with(
     folder: Path, *faults: dict[str, Any], **options: Any
 ) -> Iterator[SimpleNamespace]:
-    """A platform with a fault plan, and programs that print a line and wait, or end."""
+    """Serve a platform with a fault plan; its programs print a line, then wait or end."""
 
     def line(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
         say("step 1")
@@ -47,7 +46,7 @@ def platform_with(
 
 
 def codes(call: Callable[[], Any], count: int) -> list[str | None]:
-    """The error codes of so many calls, None for one that went through."""
+    """Return the error code of each of `count` calls; None for a call that succeeded."""
     found: list[str | None] = []
     for _ in range(count):
         try:
@@ -72,7 +71,8 @@ def test_throttling_hits_the_calls_it_numbers(tmp_path: Path) -> None:
 
 
 def test_boto3_retries_over_a_short_throttling(tmp_path: Path) -> None:
-    """As a user's client does: the plan counts HTTP calls, botocore's retries among them."""
+    """A user's client retries like this; the plan counts HTTP calls, including botocore's
+    retries."""
     rule = {"fault": "throttle", "operation": "ListTrainingJobs", "calls": [1, 2]}
     with platform_with(tmp_path, rule) as platform:
         config = Config(retries={"total_max_attempts": 3, "mode": "standard"})

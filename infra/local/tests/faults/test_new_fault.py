@@ -1,6 +1,4 @@
-"""A kind of fault that only this file knows, as its author would add it: both ways of running jobs
-pick it up.
-"""
+"""A kind of fault that this file alone defines works with both kinds of jobs."""
 
 from __future__ import annotations
 

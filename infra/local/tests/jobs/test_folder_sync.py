@@ -1,4 +1,5 @@
-"""Copying the nodes' folders to S3: what is uploaded when, and what an upload that fails does."""
+"""Copies of the nodes' folders to S3: which files are uploaded when, and the effect of a failed
+upload."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ FOLDER = SyncedFolder("checkpoints", S3Location("bucket", "cp/"), restored=True)
 
 
 class RecordingS3:
-    """Takes uploads; refuses the keys it is told to."""
+    """Accepts uploads, but refuses the configured keys."""
 
     def __init__(self, refused: str | None = None) -> None:
         self.refused = refused
@@ -32,7 +33,7 @@ class RecordingS3:
 
 
 def nodes_with(folder: Path, **files: str) -> list[Node]:
-    """Two nodes; `algo1_name` is a file name in the first one's folder."""
+    """Return two nodes; `algo1_name` is the name of a file in the folder of the first."""
     nodes = [Node(f"algo-{number}", "127.0.0.1", folder / f"algo-{number}") for number in (1, 2)]
     for node in nodes:
         (node.opt_ml / "checkpoints").mkdir(parents=True)

@@ -17,7 +17,7 @@ NAMES = ["beta-1", "alpha-1", "alpha-2", "gamma-1"]
 
 @pytest.fixture(scope="module")
 def jobs(platform: SimpleNamespace) -> Iterator[SimpleNamespace]:
-    """Four jobs, made in NAMES' order; gamma-1 has failed, the others completed."""
+    """Create four jobs in NAMES' order; gamma-1 has failed, the others have completed."""
     for name in NAMES:
         count = 9 if name == "gamma-1" else 1
         platform.sagemaker.create_training_job(**job_request(name, ResourceConfig=resources(count)))

@@ -1,4 +1,4 @@
-"""Quotas per instance type: on-demand, spot and warm pool usage each have their own."""
+"""Quotas per instance type are separate for on-demand, spot and warm pool usage."""
 
 from __future__ import annotations
 

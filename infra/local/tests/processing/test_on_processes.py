@@ -1,4 +1,4 @@
-"""Processing jobs whose nodes are processes: a script, its data and what it finds at /opt/ml."""
+"""Processing jobs whose nodes are processes: the script, its data and the files at /opt/ml."""
 
 from __future__ import annotations
 

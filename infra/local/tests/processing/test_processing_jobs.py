@@ -1,4 +1,5 @@
-"""The life of Processing jobs as the API tells it: status, times, data, messages, tags, lists."""
+"""The life of Processing jobs as seen through the API: status, times, data, messages, tags and
+lists."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Say = Callable[[str], None]
 
 
 def copy_program(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
-    """Copies what came in to what goes out, each node its own part."""
+    """Copy the input to the output; each node copies its own part."""
     work = node.opt_ml / "processing"
     for file in sorted((work / "input" / "rows").rglob("*.csv")):
         say(f"{node.host} has {file.name}")
@@ -53,7 +54,7 @@ def bytes_program(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> 
 
 
 def long_program(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
-    """1,023 bytes and a letter of two, half of which is beyond what is kept."""
+    """Fail with 1,023 bytes and a two-byte letter, half of which exceeds the limit of a message."""
     (node.opt_ml / "output" / "message").write_text("x" * 1023 + "ä")
 
 
@@ -246,7 +247,7 @@ def test_what_the_application_manages_is_left_to_it(data: SimpleNamespace) -> No
 
 
 def test_names_are_unique_among_processing_jobs_alone(data: SimpleNamespace) -> None:
-    """A training job of the same name runs beside: its folders are others."""
+    """A training job of the same name runs in parallel, with other folders."""
     sagemaker = data.sagemaker
     sagemaker.create_processing_job(**processing_request("twin", "endless"))
     sagemaker.create_training_job(**job_request("twin"))

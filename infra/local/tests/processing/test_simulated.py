@@ -1,6 +1,5 @@
-"""Simulated Processing jobs: their times are the model's, what they leave behind is given, and
-without that every one is refused.
-"""
+"""Simulated Processing jobs: their times follow the model, their output is configured, and without
+a configuration they are refused."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 
 def simulated(platform: SimpleNamespace, name: str, **changes: Any) -> dict[str, Any]:
-    """A job on two nodes that has ended."""
+    """A simulated job on two nodes that has ended."""
     whole = {
         "ProcessingResources": cluster(2),
         "ProcessingInputs": [s3_input("rows", "s3://rows/in")],
@@ -77,7 +76,7 @@ def simulated(platform: SimpleNamespace, name: str, **changes: Any) -> dict[str,
 
 
 def lengths(job: dict[str, Any]) -> tuple[float, float]:
-    """Seconds until its instances were there, and with them."""
+    """Return the seconds before its instances were available, and the seconds with them."""
     created, start, end = (
         job[f"{name}Time"] for name in ("Creation", "ProcessingStart", "ProcessingEnd")
     )

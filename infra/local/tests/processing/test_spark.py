@@ -1,6 +1,5 @@
-"""Spark on the nodes of a Processing job: the image's command, a cluster of them, Parquet in, JSON
-out.
-"""
+"""Spark on the nodes of a Processing job: the image's command, a cluster, Parquet input and JSON
+output."""
 
 from __future__ import annotations
 
@@ -60,9 +59,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 
 def count_rows(platform: SimpleNamespace, name: str, nodes: int, instance_type: str) -> dict:
-    """Output of the application, asked for as PySparkProcessor does: its entry point, and its
-    folder of event logs.
-    """
+    """Return the output of the application, requested as PySparkProcessor does, and its event logs'
+    folder."""
     events = "/opt/ml/processing/spark-events/"
     app = {
         "ImageUri": platform.image_uri,

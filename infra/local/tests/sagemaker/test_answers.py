@@ -1,6 +1,5 @@
-"""Every answer of the platform's own services against botocore's output shapes, and what the
-services always return.
-"""
+"""Every response of the platform's own services matches botocore's output shapes and has all of the
+required members."""
 
 from __future__ import annotations
 
@@ -133,7 +132,7 @@ kind, as the examples of their API references show. `...`: whatever it is.
 
 @pytest.fixture(scope="module")
 def world(platform: SimpleNamespace) -> SimpleNamespace:
-    """A platform with a job and a build of every kind that an operation is about."""
+    """A platform with a job and a build for every kind of operation."""
     platform.s3.put_object(Bucket="results", Key="data/a.csv", Body=b"1")
     source = {"S3DataType": "S3Prefix", "S3Uri": "s3://results/data/"}
     channels = [{"ChannelName": "train", "DataSource": {"S3DataSource": source}}]
@@ -187,7 +186,7 @@ def world(platform: SimpleNamespace) -> SimpleNamespace:
 
 
 def processed(platform: SimpleNamespace, name: str) -> str:
-    """The name of a Processing job that is over."""
+    """The name of a Processing job that has ended."""
     run_processing_job(platform, name)
     return name
 
@@ -221,7 +220,8 @@ def test_answer(world: SimpleNamespace, service: str, operation: str) -> None:
 
 
 def problems(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    """Members that a client of this shape would not find, would not know, or could not read."""
+    """Return the members that a client with this shape would miss, would not know, or could not
+    read."""
     kinds = {
         "string": str,
         "boolean": bool,
@@ -253,7 +253,7 @@ def problems(shape: Shape, value: Any, path: str) -> Iterator[str]:
 
 
 def missing(expected: Any, answer: Any, path: str) -> Iterator[str]:
-    """Members that an answer lacks."""
+    """Return the members that a response lacks."""
     if expected is ...:
         return
     if isinstance(expected, dict):

@@ -1,4 +1,4 @@
-"""`python -m sagemaker_emulator`: start, status, stop, and what goes wrong with them."""
+"""`python -m sagemaker_emulator`: start, status, stop, and their failures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The same without a process of its own; what it starts is one."""
+    """Run the command in this process; the platform that it starts is a separate process."""
     printed, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(errors):
         code = main(arguments)
@@ -134,7 +134,7 @@ STOPPING = {"service": SERVICE, "running": False, "stopping": True}
 
 @contextmanager
 def stopping_platform() -> Iterator[str]:
-    """An endpoint that answers as a platform does while its jobs end."""
+    """Serve an endpoint that responds like a platform whose jobs are ending."""
     gate = Gate(AccessKeys(AccessKey("a", "b"), AccessKey("c", "d")), "own")
     server = make_server(
         "127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: STOPPING, gate)
@@ -175,7 +175,7 @@ def test_stopping_platform_is_neither_running_nor_adopted(
 
 @pytest.mark.usefixtures("forked_servers")
 def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: Path) -> None:
-    """Whoever holds the port may say so, and say it for ever."""
+    """Any program that holds the port may say so, and may say so forever."""
     with stopping_platform() as endpoint:
         port = int(endpoint.rpartition(":")[2])
         with pytest.raises(ServerStartError, match=f"Port {port} on "):
@@ -185,7 +185,7 @@ def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: 
 def test_start_waits_for_the_folders_platform_that_is_stopping(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When it has gone, a new one is started."""
+    """A new platform is started when the old one has ended."""
     going = daemon.RunningServer(os.getpid(), 1, "http://127.0.0.1:9")
     found = iter([going] * 2)
     monkeypatch.setattr(daemon, "find_server", lambda *_: next(found, None))
@@ -251,9 +251,8 @@ def test_what_never_gets_to_the_end_of_its_answer_has_no_status(
 def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped by a debugger, out of memory, or on its way out: not killed, and nothing is known to
-    be lost.
-    """
+    """The server may be stopped by a debugger, out of memory, or ending; it is not killed, and no
+    loss is known."""
     monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(daemon, "STOPPING_DEADLINE_SECONDS", 0.1)
     with dripping_server(DRIPS["silent"]) as endpoint:
@@ -309,7 +308,7 @@ def test_server_that_ends_before_it_is_told_to(
 def test_profile_of_the_caller_does_not_reach_the_server(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """boto3 refuses to make any client where AWS_PROFILE names a profile that isn't there."""
+    """boto3 creates no client if AWS_PROFILE names a profile that does not exist."""
     monkeypatch.setenv("AWS_PROFILE", "not-here")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/not/here")
     if command == "start":

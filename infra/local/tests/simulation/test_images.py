@@ -1,4 +1,4 @@
-"""Images that were never built: what their digest depends on, and which references resolve."""
+"""Images that were never built: the inputs of their digest, and the references that resolve."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The performance model: the formula's parts by hand, and what is said of models that can't be
-used.
-"""
+"""The performance model: the parts of its formula by hand, and the messages about unusable
+models."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Faults of simulated jobs: their waits and triggers go by the virtual clock, so that each test
-takes no time.
-"""
+"""Faults of simulated jobs: their waits and triggers follow the virtual clock, so that tests take
+no time."""
 
 from __future__ import annotations
 
@@ -113,8 +112,7 @@ def test_interrupted_job_goes_on(
     platform: SimpleNamespace, checkpoints: bool, second: float
 ) -> None:
     """500 s of work are done when it is interrupted; the last of its five validations was at
-    400 s.
-    """
+    400 s."""
     name = f"spot-{'kept' if checkpoints else 'lost'}"
     config = {"CheckpointConfig": {"S3Uri": "s3://results/checkpoints"}} if checkpoints else {}
     job = simulate(platform, name, **SPOT, **config)

@@ -1,6 +1,5 @@
-"""The simulated engine through the served API: times that fit the model, marked as simulated
-everywhere.
-"""
+"""The simulated engine through the API: its times fit the model and are marked as simulated
+everywhere."""
 
 from __future__ import annotations
 
@@ -361,9 +360,8 @@ def test_no_command_of_a_job_is_run(platform: SimpleNamespace, tmp_path: Path) -
 
 
 def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace) -> None:
-    """Roles, networks, file systems and others' images are known by name only; what was made here
-    is known.
-    """
+    """Roles, networks, file systems and others' images are known by name only, but resources
+    created here are known."""
     iam, ec2, efs = (client(platform.endpoint, service) for service in ("iam", "ec2", "efs"))
     image = {"repositoryName": "pytorch-training", "imageIds": [{"imageTag": "2.1"}]}
     for ask in (

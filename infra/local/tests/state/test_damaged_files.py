@@ -1,5 +1,6 @@
-"""Every file of a state folder, missing, of another shape or unreadable: the platform starts, or
-its message names the file and the remedy, and nothing that was sound is lost.
+"""A state folder in which one file is missing, malformed or unreadable.
+
+The platform starts, or its message names the file and the remedy; sound files are never lost.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ HOLDS_NOTHING |= {"faults.json", "model.json"}  # passed again at every start
 
 
 def fill(platform: SimpleNamespace) -> None:
-    """Objects in two regions, one of them of a multipart upload."""
+    """Create objects in two regions, one of them by a multipart upload."""
     west = client(platform.endpoint, "s3", "us-west-2")
     platform.s3.create_bucket(Bucket="kept")
     west.create_bucket(Bucket="west", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
@@ -67,7 +68,7 @@ def fill(platform: SimpleNamespace) -> None:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """State folder of a platform with nodes: objects, a job, a build's record, a repository."""
+    """State folder of a platform with objects, a job, a build's record, a repository and nodes."""
     folder = tmp_path_factory.mktemp("sound")
     with served(folder) as platform:
         fill(platform)
@@ -91,7 +92,8 @@ def sound_simulation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files_of(folder: Path) -> list[str]:
-    """Those of the platform's own state, relative to it; a run's folders are not."""
+    """Return the files of the platform's own state, as relative paths, without the folders of
+    runs."""
     found = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     return sorted(str(path) for path in found if path.parts[0] != "engine")
 
@@ -109,7 +111,7 @@ def objects_of(platform: SimpleNamespace) -> dict[str, dict[str, bytes]]:
 
 
 def use(platform: SimpleNamespace) -> None:
-    """As a run does at once: create what is missing, and change other keys."""
+    """Use the platform like a starting run: create what is missing, and change other keys."""
     for bucket in OBJECTS:
         with contextlib.suppress(ClientError):
             platform.s3.create_bucket(Bucket=bucket)
@@ -126,7 +128,8 @@ def check_bodies_are_kept(sound: Path, folder: Path, damaged: str) -> None:
 def check_start(
     sound: Path, folder: Path, damaged: str, is_missing: bool, serve: Callable[..., Any]
 ) -> ServerStartError | None:
-    """Start, use, and start again; the refusal, if the first start was refused."""
+    """Start the platform, use it, and start it again; return the refusal if the first start was
+    refused."""
     try:
         with serve(folder) as platform:
             found = objects_of(platform)
@@ -166,7 +169,7 @@ def check_start(
 def check_every_file(
     sound: Path, place: Path, serve: Callable[..., Any], names: Sequence[str]
 ) -> None:
-    """Damage each of the files in three ways."""
+    """Damage each of the files in three ways, one at a time."""
     unreadable = itertools.cycle(UNREADABLE.items())
     for damaged in names:
         for damage, inflict in (*DAMAGES.items(), next(unreadable)):
@@ -204,9 +207,8 @@ def test_the_further_files_of_a_simulation(sound_simulation: Path, tmp_path: Pat
 def test_the_terminal_names_the_file(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Real starts: what is refused has exit code 1, what is left out is said at a start that works,
-    and files that hold nothing stop none.
-    """
+    """Real starts: what is refused has exit code 1, what is left out is said at a start that
+    works, and files that hold nothing stop none."""
     inflict = (DAMAGES | UNREADABLE)[damage]
     with simulated(tmp_path) as platform:
         fill(platform)

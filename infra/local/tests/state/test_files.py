@@ -1,4 +1,4 @@
-"""Atomic writes: what stands in the file, who may read it, and what an interrupted one leaves."""
+"""Atomic writes: the content and permissions of a file, and the remains of an interrupted write."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_record_that_can_not_be_read_is_said_and_left(tmp_path: Path) -> None:
 def test_file_and_its_folders_are_on_disk_on_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Content before its name, and the name of each new folder in the one above it."""
+    """The content is synced before the name, and the name of each new folder in its parent, too."""
     done: list[str] = []
     fsync, replace = os.fsync, os.replace
 

@@ -1,6 +1,5 @@
-"""Members of a request that are accepted and recorded; those that do something here; those that are
-refused.
-"""
+"""Members of a request that are accepted and recorded, that have an effect here, or that are
+refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input channels: which file lands on which node, and what a job says when its data is gone."""
+"""Input channels: which files each node gets, and the message of a job whose data are gone."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ Seen = dict[str, dict[str, str]]
 
 @pytest.fixture(scope="module")
 def data(platform: SimpleNamespace) -> SimpleNamespace:
-    """Objects data/train/{a,b,c}.csv and data/train/deep/d.csv, a folder marker, and a look-alike
-    data/training.csv.
-    """
+    """Create data/train/{a,b,c}.csv and data/train/deep/d.csv, a folder marker, and
+    data/training.csv, whose name only looks similar."""
     platform.s3.create_bucket(Bucket="inputs")
     for name in ("train/a.csv", "train/b.csv", "train/c.csv", "train/deep/d.csv", "training.csv"):
         platform.s3.put_object(Bucket="inputs", Key=f"data/{name}", Body=name.encode())
@@ -45,7 +44,7 @@ def channel(uri: str, name: str = "train", **source: str) -> dict[str, Any]:
 
 
 def files_seen(platform: SimpleNamespace, name: str, nodes: int, *channels: dict[str, Any]) -> Seen:
-    """Run a job that lists its input folders: host -> {channel/path: content}."""
+    """Run a job that lists its input folders; return {channel/path: content} by host."""
     seen: Seen = {}
 
     def look(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
@@ -133,7 +132,7 @@ def test_key_that_leaves_its_folder(data: SimpleNamespace, snapshot: SnapshotAss
 
 
 def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Path) -> None:
-    """data//tmp/x below data/ is "/tmp/x", and a folder joined with that would be /tmp/x itself."""
+    """data//tmp/x below data/ is "/tmp/x"; joined with a folder, that would be /tmp/x itself."""
     outside = f"{tmp_path}/x"
     data.s3.put_object(Bucket="inputs", Key=f"doubled/{outside}", Body=b"1")
     manifest = json.dumps([{"prefix": "s3://inputs/doubled/"}, outside])
@@ -145,7 +144,8 @@ def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Pa
 
 
 def test_keys_that_would_be_one_file_are_refused(data: SimpleNamespace) -> None:
-    """S3 tells "one//a" from "one/a", a folder does not: which would win was a matter of chance."""
+    """S3 distinguishes "one//a" from "one/a", but a folder does not, so that it would be random
+    which object remains."""
     for key in ("one//a", "one/a"):
         data.s3.put_object(Bucket="inputs", Key=key, Body=key.encode())
     data.sagemaker.create_training_job(

@@ -1,4 +1,4 @@
-"""FSx and EFS channels: a folder of this machine in the place of the file system."""
+"""FSx and EFS channels, for which a folder of this machine replaces the file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs at once on a served platform, as far as there is room; the nodes are threads."""
+"""Simultaneous jobs on a served platform, as far as there is room; the nodes are threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose launcher exists on AWS only say so when they start."""
+"""Jobs whose launcher exists only on AWS report this when they start."""
 
 from __future__ import annotations
 

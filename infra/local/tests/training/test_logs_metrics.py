@@ -1,6 +1,5 @@
-"""Log lines fit CloudWatch's limits; metric definitions read numbers off them; hosts name
-buckets.
-"""
+"""Log lines fit CloudWatch's limits, metric definitions extract numbers from them, and hosts name
+buckets."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from sagemaker_emulator.training.metrics import NAMESPACE, MetricMatcher
 
 
 class RecordingLogs:
-    """Takes the calls LogStreams makes; refuses what it doesn't know."""
+    """Accepts the calls of LogStreams, and refuses all others."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -74,7 +73,7 @@ def test_metrics_take_numbers_only() -> None:
 
 
 def test_a_part_of_a_number_is_kept_as_cloudwatch_keeps_it() -> None:
-    """The platform's value is what the group matched; nodesweep is who checks it."""
+    """The platform's value is the match of the group; nodesweep checks it."""
     matcher = MetricMatcher([{"Name": "loss", "Regex": "loss=([0-9.]+)"}])
     matcher.feed("[1,0]<stdout>:loss=9.1e-05", 1000)
     assert [metric["Value"] for metric in matcher.final()] == [9.1]

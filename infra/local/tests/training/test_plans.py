@@ -1,4 +1,4 @@
-"""Training plans: offered, bought, described, used by jobs, and kept by the next server."""
+"""Training plans are offered, bought, described, used by jobs, and kept across a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""InstancePreferences: one of several instance types, by what there is room for."""
+"""InstancePreferences: the job gets one of several instance types, depending on the free
+capacity."""
 
 from __future__ import annotations
 

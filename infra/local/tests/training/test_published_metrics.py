@@ -1,4 +1,5 @@
-"""Values that metric definitions match are in CloudWatch, as its clients ask for them."""
+"""Values that metric definitions extract are in CloudWatch, in the form in which its clients read
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ NAMESPACE = "/aws/sagemaker/TrainingJobs"
 
 
 def job_with_metric(platform: SimpleNamespace, name: str, **algorithm: Any) -> dict[str, Any]:
-    """Its three lines are train_loss=1.000; 0.500; 0.333."""
+    """Run a job that prints train_loss=1.000, 0.500 and 0.333."""
     definitions = [{"Name": "train:loss", "Regex": "train_loss=([^;]+);"}]
     specification = {
         **job_request("x")["AlgorithmSpecification"],
@@ -27,7 +28,8 @@ def dimensions(job: str) -> list[dict[str, str]]:
 
 
 def test_every_value_is_in_cloudwatch(platform: SimpleNamespace) -> None:
-    """As the SDK's TrainingJobAnalytics asks: the names by dimension, then minute by minute."""
+    """The SDK's TrainingJobAnalytics reads first the names by dimension, then the values minute by
+    minute."""
     job = job_with_metric(platform, "measured")
     [metric] = platform.cloudwatch.list_metrics(
         Namespace=NAMESPACE, Dimensions=dimensions("measured")

@@ -1,4 +1,5 @@
-"""Managed spot: interruptions, checkpoints in S3 and back, the clocks, and the limit on waiting."""
+"""Managed spot: interruptions, checkpoints to S3 and back, the clocks, and the limit on the
+wait."""
 
 from __future__ import annotations
 
@@ -35,9 +36,8 @@ SEGMENT = ["Downloading", "Training"]
 
 
 def counting(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Counts to 4 in a checkpoint, as a training program that resumes; each node keeps its own as
-    well.
-    """
+    """Count to 4 with a checkpoint, like a training program that resumes; each node has its own
+    count, too."""
     own = node.opt_ml / "checkpoints" / f"{node.host}.txt"
     shared = node.opt_ml / "checkpoints" / "last.ckpt"
     step = int(shared.read_text()) if shared.exists() else 0
@@ -215,7 +215,7 @@ def brief_spot(max_runtime: int, max_wait: int) -> dict[str, Any]:
 
 
 def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str, Any]:
-    """Run endless jobs with ever longer limits until one gets as far on this machine."""
+    """Run endless jobs with growing limits until one of them gets that far on this machine."""
     for seconds in (2, 8, 32, 128):
         job = run_job(platform, f"{name}-{seconds}", "endless", **brief_spot(seconds, seconds))
         if phase in phases(job):
@@ -224,7 +224,8 @@ def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str,
 
 
 def test_max_wait_while_training_and_in_the_queue(tmp_path: Path) -> None:
-    """MaxWaitTimeInSeconds counts from the creation, the wait for capacity included."""
+    """MaxWaitTimeInSeconds counts from the creation of the job and includes the wait for
+    capacity."""
     rule = {"fault": "pending", "jobs": "late-*", "seconds": 0.5}
     with spot_platform(tmp_path, rule) as platform:
         job = endless_until(platform, "late", "Training")

@@ -1,6 +1,5 @@
-"""While another platform's job has the machine a job is Pending: not Training, not billable, and
-its runtime stands.
-"""
+"""While another platform's job uses the machine, a job is Pending: it does not train, is not
+billed, and its runtime limit does not run."""
 
 from __future__ import annotations
 
@@ -76,7 +75,8 @@ def test_wait_of_a_spot_job_has_its_limit(busy: SimpleNamespace) -> None:
 
 
 def test_jobs_wait_one_after_the_other(busy: SimpleNamespace) -> None:
-    """The queue of one's own platform and the wait for another's machine are the same to a user."""
+    """For a user, the queue of the own platform and the wait for another platform's machine are the
+    same."""
     create(busy, "first-in-line")
     create(busy, "second-in-line")
     busy.engine.machine_is_free.set()

@@ -1,6 +1,5 @@
-"""Warm pools: kept, reused, released and expired; what must match; DeleteTrainingJob and
-UpdateTrainingJob.
-"""
+"""Warm pools: kept, reused, released and expired; matching jobs; DeleteTrainingJob and
+UpdateTrainingJob."""
 
 from __future__ import annotations
 

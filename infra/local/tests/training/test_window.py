@@ -1,4 +1,4 @@
-"""From when to when a job trained, by what its program says."""
+"""The time in which a job trained, according to its program."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_metrics_json_comes_before_the_log(tmp_path: Path) -> None:
 
 
 def test_metrics_json_of_a_folder_in_the_output_counts_the_highest_alone(tmp_path: Path) -> None:
-    """As the report reads it: a program may make a folder for each of its runs."""
+    """A program may create a folder for each of its runs; the report reads the highest one, too."""
     deep = tmp_path / "algo-1" / "run_1" / "logs"
     deep.mkdir(parents=True)
     (tmp_path / "algo-2").mkdir()

@@ -7,7 +7,7 @@ from training.cpu_quota import cpu_quota_cores
 
 
 class FakeProc:
-    """/proc/self of a process, and the control-group tree it is mounted from."""
+    """The /proc/self of a process, and the tree of control groups from which it is mounted."""
 
     def __init__(self, root: Path) -> None:
         self.path, self.tree = root / "self", root / "sys"

@@ -1,4 +1,4 @@
-"""What a refusal of a precision names, with a torch that sees no GPU."""
+"""The message that refuses a precision, with a torch that sees no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A probe of the program: two nodes that end together, early, with what a projection needs."""
+"""A probe of the program: two nodes end simultaneously and early, with the values that a projection
+needs."""
 
 from __future__ import annotations
 

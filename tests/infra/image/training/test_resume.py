@@ -1,6 +1,5 @@
-"""Interrupted runs: killed while they train, started again, compared with runs that nobody
-interrupted.
-"""
+"""Interrupted runs: killed while they train, started again, and compared with uninterrupted
+runs."""
 
 from __future__ import annotations
 
@@ -41,8 +40,9 @@ SAME_OVER_RANKS = 0.003  # one of the 359 validation rows: sums over ranks may r
 
 
 def kill_when_checkpointed(last: Path, processes: list[Forked]) -> None:
-    """As a spot interruption does, between two checkpoints. The next start is at least
-    INTERRUPTION_SECONDS later.
+    """Kill the run between two checkpoints, as a spot interruption does.
+
+    The next start is at least INTERRUPTION_SECONDS later.
     """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not last.exists():
@@ -93,7 +93,7 @@ def trainings_in(folder: Path, python: str, data: Path, warm: WarmProcess) -> It
 def cut(
     tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path, warm: WarmProcess
 ) -> Path:
-    """The checkpoints of a run of one process that was killed; each test gets a copy."""
+    """The checkpoints of a killed run of one process; each test gets a copy."""
     folder = tmp_path_factory.mktemp("cut")
     checkpoints = folder / "checkpoints"
     with trainings_in(folder, image_python, digits, warm) as trainings:
@@ -112,7 +112,7 @@ def checkpoints(cut: Path, tmp_path: Path) -> Path:
 def whole(
     tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path, warm: WarmProcess
 ) -> dict[str, Any]:
-    """The metrics of a run of one process that nobody interrupted."""
+    """The metrics of an uninterrupted run of one process."""
     folder = tmp_path_factory.mktemp("whole")
     with trainings_in(folder, image_python, digits, warm) as trainings:
         succeed(trainings.fork(*RUN))
@@ -123,7 +123,7 @@ def whole(
 def whole_on_two(
     tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path, warm: WarmProcess
 ) -> dict[str, Any]:
-    """The same on two nodes."""
+    """The metrics of an uninterrupted run on two nodes."""
     folder = tmp_path_factory.mktemp("whole-on-two")
     with trainings_in(folder, image_python, digits, warm) as trainings:
         succeed(*two_nodes(trainings, *RUN, prefix="127.0.8"))
@@ -142,7 +142,7 @@ def test_a_run_cut_between_checkpoints_ends_as_one_that_was_not(
 def test_two_nodes_resume_from_rank_0s_checkpoint(
     trainings: Trainings, tmp_path: Path, whole_on_two: dict[str, Any]
 ) -> None:
-    """The other node is sent rank 0's file: what lies on its own disk may be missing or older."""
+    """The other node gets rank 0's file, since its own disk may have an older file or none."""
     folder = tmp_path / "checkpoints"
     arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
     kill_when_checkpointed(folder / "last.ckpt", two_nodes(trainings, *arguments))
@@ -185,7 +185,7 @@ TORCH_2_1_LOADS = re.compile(
 def test_a_checkpoint_runs_nothing_on_any_pytorch(
     trainings: Trainings, checkpoints: Path, tmp_path: Path, image_python: str
 ) -> None:
-    """The variable has torch.load do what it did before 2.6 where nobody says otherwise."""
+    """The variable makes torch.load behave as before 2.6 unless a call says otherwise."""
     last, planted = checkpoints / "last.ckpt", tmp_path / "planted"
     with zipfile.ZipFile(last) as archive:
         [pickled] = [name for name in archive.namelist() if name.endswith("data.pkl")]
@@ -210,7 +210,8 @@ def test_a_checkpoint_runs_nothing_on_any_pytorch(
 def test_sharded_training_resumes_with_its_optimiser_and_learns_what_ddp_learns(
     trainings: Trainings, tmp_path: Path, image_python: str, whole_on_two: dict[str, Any]
 ) -> None:
-    """FSDP on two nodes without a GPU, cut and resumed, against DDP that nobody cut."""
+    """FSDP on two nodes without a GPU is interrupted and resumed, and compared with uninterrupted
+    DDP."""
     folder = tmp_path / "checkpoints"
     arguments = (*ALWAYS, "--strategy", "fsdp", "--checkpoint-dir", str(folder))
     kill_when_checkpointed(folder / "last.ckpt", two_nodes(trainings, *arguments))

@@ -1,6 +1,5 @@
-"""The program as a whole, in the image's own Python: real processes, real measurements,
-metrics.json checked.
-"""
+"""The whole program in the image's own Python: real processes, real measurements, and a checked
+metrics.json."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 
 def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
-    """Assert the facts of every metrics.json."""
+    """Assert the facts that hold for every metrics.json."""
     jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
     assert metrics["schema_version"] == 1
     assert metrics["steps"] == steps == len(metrics["step_seconds"])
@@ -76,7 +75,8 @@ def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
 
 
 def _listening(pid: int) -> set[str]:
-    """Addresses and ports on which the process's sockets listen, as the kernel writes them."""
+    """Return the addresses and ports on which the process's sockets listen, in the kernel's
+    format."""
     with suppress(OSError):  # it has ended, or a descriptor was closed meanwhile
         sockets = {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
         rows = [
@@ -92,7 +92,7 @@ def _listening(pid: int) -> set[str]:
 def alone(
     image_python: str, digits: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Trainings, str]:
-    """One process by hand, and what it printed."""
+    """Run one process by hand; return it with what it printed."""
     trainings = Trainings(image_python, digits, tmp_path_factory.mktemp("alone"))
     try:
         return trainings, succeed(trainings.start(*QUICK, *EXCLUDE))
@@ -120,9 +120,8 @@ def test_one_process_by_hand(alone: tuple[Trainings, str]) -> None:
 def test_two_nodes_do_the_same_work_as_one_and_listen_on_loopback_alone(
     trainings: Trainings, alone: tuple[Trainings, str]
 ) -> None:
-    """torch's store has no password: whoever reaches it by the machine's outer address could read
-    and change what the ranks agree on.
-    """
+    """torch's store has no password: anyone who reaches it at the machine's outer address could
+    read and change the data that the ranks exchange."""
     processes = two_nodes(trainings, *QUICK, *EXCLUDE)
     seen: set[str] = set()
     while any(process.poll() is None for process in processes):
@@ -209,7 +208,7 @@ def test_compressed_gradients_travel_in_16_bits_and_train(trainings: Trainings) 
 def test_resnet18_trains_on_the_digits_images_after_the_boot_barrier(
     trainings: Trainings, tmp_path: Path
 ) -> None:
-    """One epoch of 44 steps, in which it learns them."""
+    """The images are learned in one epoch of 44 steps."""
     arguments = ("--model", "resnet18", "--global-batch-size", "64", "--passes-per-epoch", "2")
     rate = (
         "--learning-rate-rule",

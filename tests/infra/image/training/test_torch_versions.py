@@ -118,9 +118,8 @@ for nodes in (1, 2):
     ],
 )
 def test_one_node_and_two_refuse_fsdp_where_torch_lacks_it(version: str, needs: list[str]) -> None:
-    """Both, or a sweep would pay for its baseline before it learns. On real old releases: make
-    matrix.
-    """
+    """Both refuse, since otherwise a sweep would pay for its baseline first. `make matrix` tests
+    real old releases."""
     command = [sys.executable, "-c", STRATEGIES, version]
     done = subprocess.run(command, cwd=TRAIN.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""One verdict: a Spark job's report is that of pandas on the same data, field by field."""
+"""A Spark job's report equals that of pandas on the same data, field by field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
 
 def pandas_alone() -> Any:
-    """Runs what executors run; asked to prove something it says no."""
+    """Runs the functions of executors in this process, and proves nothing."""
 
     def parallelize(tasks: list[Any], parts: int) -> Any:
         assert 0 < parts <= len(tasks)

@@ -1,4 +1,4 @@
-"""The Spark image's context, and what its `smspark-submit` takes, refuses and says."""
+"""The Spark image's context, and the options, refusals and messages of its `smspark-submit`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGE = Path(nodesweep_judge.__file__).resolve().parents[1]
 
 @pytest.fixture
 def smspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module, with a /opt/ml of the test's own."""
+    """The module, with a separate /opt/ml for the test."""
     spec = importlib.util.spec_from_file_location(
         "smspark_submit", IMAGE / "smspark" / "smspark_submit.py"
     )

@@ -1,4 +1,4 @@
-"""CodeBuild: phases, the image in ECR, failures, stop, time-out."""
+"""CodeBuild: phases, the image in ECR, failures, stop, and timeout."""
 
 from __future__ import annotations
 
@@ -290,9 +290,8 @@ def test_builds_of_a_project_are_listed_in_pages(platform: SimpleNamespace) -> N
 def test_build_that_a_killed_run_left_is_taken_over_while_it_runs(
     platform: SimpleNamespace, tmp_path: Path, make_config: Callable[..., BenchmarkConfig]
 ) -> None:
-    """`WAIT` builds until it is stopped; no second build is started meanwhile, and a new one once
-    it is over.
-    """
+    """`WAIT` builds until it is stopped. No second build starts meanwhile, and a new build starts
+    once it has ended."""
     config = make_config(image={"context": str(make_context(tmp_path, "WAIT\n").context)})
     config = config.model_copy(
         update={"platform": config.platform.model_copy(update={"bucket": "results"})}

@@ -1,4 +1,4 @@
-"""A platform that ends with its owners: who is one, and when it ends."""
+"""A platform that ends with its owners: which processes are owners, and when the platform ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Processes = Callable[[], subprocess.Popen[bytes]]
 
 @pytest.fixture
 def process() -> Iterator[Processes]:
-    """process(): one more process that does nothing until it is killed."""
+    """Return process(), which starts a process that does nothing until it is killed."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:

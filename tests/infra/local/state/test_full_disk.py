@@ -1,6 +1,5 @@
-"""A platform with a full disk: no call is answered as done whose change is not kept, and the end
-says what is lost.
-"""
+"""A platform with a full disk: no call succeeds whose change is not stored, and the end reports
+what is lost."""
 
 from __future__ import annotations
 
@@ -38,9 +37,8 @@ served = contextmanager(serve_platform)
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """disk.fill() and disk.make_room(): nothing can be moved to its place in the state folder
-    meanwhile.
-    """
+    """Return a disk with fill() and make_room(); in between, no file can be moved into the state
+    folder."""
     real = os.replace
 
     def refuse(source: str, target: str) -> None:
@@ -65,7 +63,8 @@ def refusal(call: Callable[..., Any], **request: Any) -> ClientError:
 
 
 def test_calls_fail_whose_change_can_not_be_kept(tmp_path: Path, disk: SimpleNamespace) -> None:
-    """In the protocol of each service; the job and the build are not there, reading goes on."""
+    """Errors use the protocol of each service; the job and the build do not exist, and reads
+    continue to work."""
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="results")
         platform.s3.put_object(Bucket="results", Key="code.zip", Body=b"1")
@@ -176,7 +175,7 @@ def local(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def fill_up(endpoint: str) -> int:
-    """Objects of 100 KB until one is refused; how many were taken."""
+    """Upload objects of 100 KB until one is refused; return the number of accepted objects."""
     s3 = client(endpoint, "s3")
     s3.create_bucket(Bucket="kept")
     for number in range(30):
@@ -190,9 +189,8 @@ def fill_up(endpoint: str) -> int:
 
 @pytest.mark.slow
 def test_stop_says_what_a_full_disk_did_not_keep(small_disk: Path) -> None:
-    """A real platform on a real small disk: exit code 3, and what was answered as done is there
-    afterwards.
-    """
+    """A real platform on a real small disk ends with exit code 3, and has everything that it
+    reported as done afterwards."""
     place = ["--state-dir", str(small_disk / "state")]
     endpoint = local("start", "--port", "0", "--engine", "simulated", *place).stdout.strip()
     taken = fill_up(endpoint)

@@ -1,4 +1,4 @@
-"""State that survives a restart of the platform, an orderly one and a kill -9."""
+"""State that survives a restart of the platform, both an orderly restart and a kill -9."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ served = contextmanager(serve_platform)
 
 @contextmanager
 def server_process(process: Forked, state_dir: Path) -> Iterator[SimpleNamespace]:
-    """A platform in a process of its own; killed at the end if it still runs."""
+    """Start a platform in a separate process, which is killed at the end if it still runs."""
     try:
         found = wait_until(lambda: daemon.find_server(state_dir))
         yield SimpleNamespace(
@@ -236,9 +236,8 @@ def test_an_object_that_can_not_be_read_is_tried_again_and_holds_up_no_other(
 def test_a_bucket_leaves_the_disk_after_its_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill between the two must not leave objects without a bucket: the write of an object is
-    where it dies here.
-    """
+    """A kill between the two must not leave objects without a bucket; here the platform dies when
+    it writes an object."""
     record = tmp_path / "s3" / "buckets" / "kept.json"
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="kept")
@@ -260,7 +259,8 @@ def test_a_bucket_leaves_the_disk_after_its_objects(
 
 @pytest.mark.parametrize("record", [None, b"", b'{"name": "kept"', b"[]", b'{"name": "kept"}'])
 def test_bucket_whose_record_is_lost_is_rebuilt(tmp_path: Path, record: bytes | None) -> None:
-    """With its region. To create it is what every run does, and took all of its bodies."""
+    """The region is restored, too. Every run creates the bucket, which earlier deleted all of its
+    bodies."""
     where = {"CreateBucketConfiguration": {"LocationConstraint": "eu-west-1"}}
     keys = [f"key{number}" for number in range(6)]
     file = tmp_path / "s3" / "buckets" / "kept.json"
@@ -349,7 +349,7 @@ def test_deleted_bucket_stays_deleted(tmp_path: Path) -> None:
 def test_what_a_jobs_nodes_attained_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a report that is made anew would take starved nodes for sound ones."""
+    """Otherwise a regenerated report would treat CPU-throttled nodes as sound ones."""
     starved = {
         "algo-1": NodeAttainment(100.0, 20.0, 19.0, 20.0, 80.0, 0.25),
         "algo-2": NodeAttainment(100.0, 20.0, 10.0, 20.0, 80.0, 0.25),

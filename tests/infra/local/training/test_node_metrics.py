@@ -32,12 +32,12 @@ from sagemaker_emulator.training.metrics import NAMESPACE
 
 
 def window(description: Mapping[str, Any]) -> tuple[datetime, datetime]:
-    """The time in which the job had its nodes."""
+    """Return the time in which the job had its nodes."""
     return description["TrainingStartTime"], description["TrainingEndTime"]
 
 
 def values(platform: SimpleNamespace, host: str, metric: str) -> list[float]:
-    """GetMetricData of one metric of one host over the last hour."""
+    """Return GetMetricData of one metric of one host over the last hour."""
     now = datetime.now(UTC)
     query = {
         "Namespace": NAMESPACE,
@@ -151,7 +151,7 @@ def test_how_fast_the_cpus_were_is_in_per_cent_of_a_gigabyte() -> None:
 def test_what_the_nodes_attained_is_that_of_the_time_that_the_program_reports(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Starting the program under the quota is no part of it."""
+    """The start of the program under the quota is not included."""
     whole = {"algo-1": NodeAttainment(100.0, 20.0, 6.0, 12.0, 80.0, 0.25)}
     of_training = {"algo-1": NodeAttainment(10.0, 2.0, 1.9, 2.0, 0.5, 0.25)}
     asked: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""`nodesweep doctor`: a line per check, with what to do, and its exit code."""
+"""`nodesweep doctor`: a line and a remedy for each check, and its exit code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def local() -> Callable[..., BenchmarkConfig]:
-    """local(endpoint_url=…): the shipped config with its platform changed."""
+    """Return local(endpoint_url=…), which returns the shipped config with its platform changed."""
     return lambda **platform: CONFIG.model_copy(
         update={"platform": CONFIG.platform.model_copy(update=platform)}
     )
@@ -45,7 +45,7 @@ def local() -> Callable[..., BenchmarkConfig]:
 
 @pytest.fixture
 def stranger() -> Iterator[str]:
-    """The URL of a program that hangs up on whoever calls."""
+    """The URL of a program that hangs up on every caller."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         over = threading.Event()
 
@@ -259,7 +259,7 @@ def test_without_a_container_program_nodes_are_processes(
 
 @pytest.fixture
 def spark(local: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
-    """The shipped config, with its dataset validated by Spark."""
+    """The shipped config, whose dataset Spark validates."""
     validation = ValidationConfig(engine="spark")
     dataset = CONFIG.dataset.model_copy(update={"validation": validation})
     return local().model_copy(update={"dataset": dataset})
@@ -319,7 +319,7 @@ def test_whose_port_it_is(
 
 
 class Account:
-    """Answers of STS and Service Quotas."""
+    """Responses of STS and Service Quotas."""
 
     def __init__(self, quota: float) -> None:
         self.quota = quota

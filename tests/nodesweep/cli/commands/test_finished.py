@@ -31,7 +31,8 @@ def config(tmp_path: Path, make_config: MakeConfig) -> BenchmarkConfig:
 def write_sweep(
     config: BenchmarkConfig, second: str = "Completed", provenance: dict[str, Any] = OURS
 ) -> str:
-    """The folder of a sweep of which 1 node completed, and 2 nodes ended as `second` says."""
+    """Write the folder of a sweep that completed 1 node, and whose run on 2 nodes ended as
+    `second`."""
     at = datetime(2026, 1, 5, tzinfo=UTC)
     sweep = names.sweep_id(config, at)
     outcomes = [

@@ -1,4 +1,4 @@
-"""`nodesweep predict` as a person calls it."""
+"""`nodesweep predict` as a user runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The doctor on Prefect: its server, how that keeps leases, its workers and its runs."""
+"""The checks of Prefect by the doctor: its server, the storage of its leases, its workers and its
+runs."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def cancelling(name: str, seconds: float) -> dict[str, Any]:
 
 
 def answers(**changed: Any) -> dict[str, Any]:
-    """Answer of a server in order to each path; an int is a status."""
+    """Responses of a server in order, by path; an int is a status."""
     return {
         "/api/flow_runs/filter": [],
         "/api/admin/version": prefect.__version__,
@@ -49,7 +50,7 @@ def answers(**changed: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str, str]]:
-    """served(**answers): what is found of such a server."""
+    """Return served(**answers), which returns the findings about such a server."""
 
     def look(**changed: Any) -> tuple[str, str, str]:
         says = answers(**changed)

@@ -1,4 +1,5 @@
-"""`nodesweep report --runs`: folders of runs on disk, and predictions from their report."""
+"""`nodesweep report --runs`: folders of runs on disk, and predictions from the report about
+them."""
 
 from __future__ import annotations
 

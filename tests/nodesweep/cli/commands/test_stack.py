@@ -30,7 +30,7 @@ def test_unknown_stack_is_a_message(aws: Callable[[str], Any], snapshot: Snapsho
 
 
 class Answering:
-    """A client whose one call is answered so."""
+    """A client whose only call gets this response."""
 
     def __init__(self, answer: dict[str, Any] | ClientError) -> None:
         self.meta = type("Meta", (), {"region_name": "eu-west-1"})

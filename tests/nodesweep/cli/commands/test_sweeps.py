@@ -1,4 +1,4 @@
-"""`nodesweep list`, `show` and `open` as a person calls them."""
+"""`nodesweep list`, `show` and `open` as a user runs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def nodesweep(*arguments: str) -> Result:
 
 
 def report_of(config: BenchmarkConfig, sweep: str, statuses: dict[int, str]) -> bytes:
-    """A report.json of nodes -> how their one run ended; the sweep has cost $12.30."""
+    """Return a report.json of single runs, given how each node count ended; the sweep has cost
+    $12.30."""
     outcomes = [
         JobOutcome(
             nodes=nodes, repeat=1, attempt=1, job_name=f"{sweep}-n{nodes}-r1-a1-abcd",
@@ -54,7 +55,7 @@ def report_of(config: BenchmarkConfig, sweep: str, statuses: dict[int, str]) -> 
 def reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_config: Callable[..., BenchmarkConfig]
 ) -> Path:
-    """./reports with a finished sweep, one that lacks a point, one without a report."""
+    """./reports with a finished sweep, a sweep that lacks a point, and a sweep without a report."""
     monkeypatch.chdir(tmp_path)
     config = make_config(sweep={"node_counts": [1, 2], "repeats": 1})
     record = {"config": config.model_dump(mode="json"), "inputs": {}, "provenance": {}}
@@ -144,7 +145,7 @@ def test_show_says_how_an_unfinished_sweep_goes_on(
 def test_show_prints_commands_that_can_be_typed_as_they_are(
     reports: Path, snapshot: SnapshotAssertion
 ) -> None:
-    """With the options that this one was given."""
+    """The commands have the options that this command was given."""
     config = json.loads((reports / BEGUN / "sweep.json").read_bytes())["config"]
     Path("my.yaml").write_text(yaml.safe_dump(config))
     result = nodesweep("show", BEGUN, "--config", "my.yaml", "--output", "reports")
@@ -154,7 +155,8 @@ def test_show_prints_commands_that_can_be_typed_as_they_are(
 def test_show_finds_the_config_that_a_sweep_was_started_with(
     reports: Path, make_config: Callable[..., BenchmarkConfig], snapshot: SnapshotAssertion
 ) -> None:
-    """By its digest in the sweep's id: another of the same name is passed over."""
+    """The digest in the sweep's ID identifies the config; another config of the same name is
+    ignored."""
     config = make_config(sweep={"node_counts": [1, 2], "repeats": 1})
     sweep = names.sweep_id(config, datetime(2026, 1, 6, tzinfo=UTC))
     (reports / BEGUN).rename(reports / sweep)
@@ -201,7 +203,7 @@ def test_show_of_a_sweep_that_is_elsewhere_says_what_to_do(
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Pages given to the browser, which a display would show."""
+    """The pages that a browser on a display would show."""
     pages: list[str] = []
     monkeypatch.setattr("click.launch", lambda page: pages.append(page) or 0)
     monkeypatch.setenv("DISPLAY", ":0")

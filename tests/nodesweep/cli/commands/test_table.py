@@ -1,6 +1,5 @@
-"""A file of measured times on disk: what is refused before it is read, its price, and where its
-report goes.
-"""
+"""A file of measured times on disk: refusals before it is read, its price, and the path of its
+report."""
 
 from __future__ import annotations
 

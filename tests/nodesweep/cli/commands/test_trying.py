@@ -1,4 +1,5 @@
-"""`--try best` of `plan` and `run`: what is tried, what it costs, and why nothing is."""
+"""`--try best` of `plan` and `run`: the change that is tried, its cost, and the reasons for trying
+none."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ LATER = datetime(2026, 1, 6, tzinfo=UTC)
 
 @pytest.fixture
 def config_file(tmp_path: Path, make_config: Callable[..., BenchmarkConfig]) -> Configs:
-    """Return a factory of config files whose script gets `given`; reports lie next to them."""
+    """Return a factory of config files whose script gets `given`; the reports are next to them."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "part.csv").write_text("label\n1\n")
     (tmp_path / "reports").mkdir()
@@ -70,7 +71,8 @@ def write_sweep(
     contended: Collection[int] = (),
     **changes: Any,
 ) -> str:
-    """Write the folder of a sweep of this config that was split into its parts; return its id."""
+    """Write the folder of a sweep of this config whose time was split into parts; return the
+    sweep's ID."""
     config = load_config(path)
     sweep = names.sweep_id(config, at)
     outcomes = [

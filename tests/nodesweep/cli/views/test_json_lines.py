@@ -1,4 +1,5 @@
-"""`nodesweep run --log-format json`: what the command itself says on stderr is JSON, too."""
+"""`nodesweep run --log-format json` writes JSON only, even for the command's own messages on
+stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ JSON_FIELDS = {"time", "stage", "event", "level", "source", "job", "nodes", "tex
 
 
 def json_lines_of(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
-    """Lines of stderr of a run with --log-format json; every one of them is an object."""
+    """Return the lines of stderr of a run with --log-format json, each of which must be an
+    object."""
     result = CliRunner().invoke(main, ("run", *arguments, "--log-format", "json"))
     lines = [json.loads(line) for line in result.stderr.splitlines()]
     assert all(set(line) >= JSON_FIELDS for line in lines)

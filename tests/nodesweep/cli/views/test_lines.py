@@ -44,7 +44,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def loggers() -> Iterator[None]:
-    """As they were, afterwards: `nodesweep` is one for the whole process."""
+    """Restore the loggers afterwards, since the whole process shares `nodesweep`."""
     names = ("nodesweep", "nodesweep.progress")
     before = [(logging.getLogger(name), *vars_of(name)) for name in names]
     yield
@@ -246,7 +246,8 @@ def test_ctrl_c_says_what_is_stopped_what_is_kept_and_how_to_go_on(
 def pressed(
     path: Path, events: Iterable[Event], log_format: Any = "plain", detach: bool = False
 ) -> list[str]:
-    """Lines of a run where Ctrl-C is pressed twice after these events, up to its orderly end."""
+    """Return the lines of a run in which Ctrl-C is pressed twice after these events, up to its
+    orderly end."""
     with path.open("w") as out:
         look = ViewOptions(log_format, resume_command="nodesweep run my.yaml", detach=detach)
         stream = EventStream(look, out)
@@ -262,7 +263,7 @@ def pressed(
 def test_a_sweep_that_is_not_on_record_yet_is_started_again(
     loggers: None, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    """`--resume` would not find it."""
+    """`--resume` would not find the sweep."""
     preparing = [one for one, _ in zip(begin(), range(7), strict=False)]
     building = event(5, "build-begun", "building it", stage="image", build="b:1")
     assert pressed(tmp_path / "building", [*preparing, building]) == snapshot
@@ -277,7 +278,7 @@ def test_a_sweep_that_is_not_on_record_yet_is_started_again(
 def test_a_sweep_goes_on_from_its_record_on(
     loggers: None, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    """Before its first job, and where it was resumed."""
+    """This is before its first job, and after a resume."""
     resumed = event(4, "sweep-named", sweep=SWEEP, folder="r", is_recorded=True)
     for number, events in enumerate(([*begin()], [resumed])):
         first, second, last = pressed(tmp_path / str(number), events)
@@ -289,7 +290,7 @@ def test_a_sweep_goes_on_from_its_record_on(
 def test_commands_in_what_is_shown_begin_as_this_one_did(
     loggers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program's own lines stay as they are."""
+    """Lines of the program itself stay unchanged."""
     monkeypatch.setattr("sys.argv", [".venv/bin/nodesweep", "run"])
     monkeypatch.setenv("PATH", "/nowhere")
     out = io.StringIO()

@@ -1,7 +1,7 @@
-"""The live view of a recorded run, drawn at three sizes and held against text files.
+"""The live view of a recorded run, drawn at three sizes and compared with text files.
 
-After a change that is meant: NODESWEEP_WRITE_SCREENS=1 pytest
-tests/nodesweep/cli/views/test_live.py, and read what it wrote.
+After an intended change, run NODESWEEP_WRITE_SCREENS=1 pytest
+tests/nodesweep/cli/views/test_live.py, and review the files.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def test_decisions_and_answers_stay_on_the_terminal() -> None:
 
 
 def probing() -> Iterator[Event]:
-    """Probes of 1 and 2 nodes, jobs of 40 and 30 s that foretell 220 and 120 s."""
+    """Return events of probes on 1 and 2 nodes: jobs of 40 and 30 s that project 220 and 120 s."""
     yield from begin()
     yield planned(17, "probe", 3)
     points = [{"nodes": nodes, "repeat": 1, "kind": "probe"} for nodes in (1, 2)]

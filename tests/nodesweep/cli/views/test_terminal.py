@@ -1,4 +1,5 @@
-"""The live view on a real terminal (a pty): a resize, Ctrl-C, and what is left when it is over."""
+"""The live view on a real terminal (a pty): a resize, Ctrl-C, and the terminal's content at the
+end."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def resize(terminal: int, columns: int, rows: int) -> None:
 
 
 def read_until(terminal: int, words: str) -> str:
-    """Output of the terminal up to these words."""
+    """Return the output of the terminal up to these words."""
     got, deadline = b"", time.monotonic() + HANG_SECONDS
     while words.encode() not in got and time.monotonic() < deadline:
         if select.select([terminal], [], [], 0.1)[0]:
@@ -64,7 +65,7 @@ def read_until(terminal: int, words: str) -> str:
 
 
 def start(folder: Path, **more: str) -> tuple[int, int]:
-    """The program on a terminal of its own, in that folder; its id and the terminal."""
+    """Start the program in that folder on a new terminal; return its PID and the terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)

@@ -1,4 +1,5 @@
-"""Training jobs through an AWS Batch queue: each is paid for once, and found whatever happens."""
+"""Training jobs through an AWS Batch queue: each is paid for once, and is found under all
+circumstances."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def broken(*_: Any) -> None:
 
 @pytest.fixture
 def platform(served: SimpleNamespace, request: pytest.FixtureRequest) -> Iterator[PlatformConfig]:
-    """A config's section with a queue of its own, of one instance."""
+    """The config's section with a separate queue of one instance."""
     queue = f"queue-{crc32(request.node.name.encode()):08x}"
     made_queue(served, queue)
     config = PlatformConfig(
@@ -97,7 +98,7 @@ def ended(jobs: BatchJobs, name: str) -> JobStatus:
 
 @pytest.fixture
 def spec_of(request: pytest.FixtureRequest) -> Callable[..., JobSpec]:
-    """Return a function that returns a job of its own for the test."""
+    """Return a function that returns a job that only this test uses."""
     number = f"{crc32(request.node.name.encode()):08x}"[:4]
 
     def make(program: str = "endless", repeat: int = 1, **training: Any) -> JobSpec:
@@ -130,7 +131,7 @@ def trained(served: SimpleNamespace, name: str) -> list[str]:
 
 
 class Client:
-    """A Batch client of which single methods are replaced."""
+    """A Batch client with some methods replaced."""
 
     def __init__(self, batch: Any, **methods: Any) -> None:
         self._batch, self._methods = batch, methods
@@ -251,7 +252,7 @@ def test_job_that_batch_has_forgotten_is_found_by_its_training_job(
 def test_job_waits_again_after_a_lack_of_capacity(
     served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
 ) -> None:
-    """Batch tries again by itself, so an attempt that ended is not the job's end."""
+    """Batch retries by itself, so the end of an attempt is not the end of the job."""
     spec = spec_of("broken")
     jobs.submit(spec)
     failed = ended(jobs, spec.name)
@@ -272,7 +273,7 @@ def test_job_waits_again_after_a_lack_of_capacity(
 
 
 def summarized(jobs: BatchJobs, summary: dict[str, Any]) -> JobStatus:
-    """Return the status of a service job of which Batch's list has this summary."""
+    """Return the status of a service job for which Batch's list has this summary."""
     page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [summary]}])
     found = with_client(jobs, get_paginator=lambda operation: page).status(summary["jobName"])
     assert found is not None
@@ -282,7 +283,7 @@ def summarized(jobs: BatchJobs, summary: dict[str, Any]) -> JobStatus:
 def test_waiting_job_that_is_terminated_stops_first(
     served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
 ) -> None:
-    """Batch need not say when it ended."""
+    """Batch does not always report the time of the end."""
     first, second = spec_of(), spec_of(repeat=2)
     jobs.submit(first)
     jobs.submit(second)
@@ -421,7 +422,8 @@ def test_other_errors_of_batch_are_raised_at_once_for_a_retry(
 def submitted_twice(
     jobs: BatchJobs, spec: JobSpec
 ) -> tuple[Callable[..., dict[str, Any]], list[str]]:
-    """Return a call after which there are two jobs, as for an expired token, and their ids."""
+    """Return a call after which there are two jobs, as after an expired token, and the IDs of the
+    jobs."""
     ids: list[str] = []
 
     def submit(**members: Any) -> dict[str, Any]:
@@ -474,7 +476,7 @@ def test_stop_ends_every_job_of_the_name(
 def test_log_follows_the_try_that_wrote_it(
     jobs: BatchJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one lacked capacity, so it has no lines, and the second has another name."""
+    """The first attempt lacked capacity and has no lines; the second has another name."""
     tries = iter(["first", "first", None, "second"])
     monkeypatch.setattr(QueuedTraining, "own_name", lambda *_: next(tries))
     lines: dict[str, list[tuple[int, str]]] = {"first": [], "second": [(1, "algo-1: begins")]}

@@ -46,7 +46,7 @@ def test_an_object_has_the_content_type_of_its_name(
 def test_a_conditional_write_that_meets_another_is_tried_again(
     aws: Callable[[str], Any], platform: PlatformConfig
 ) -> None:
-    """Of two at once S3 may refuse both."""
+    """S3 may refuse both of two simultaneous writes."""
     s3 = aws("s3")
     s3.create_bucket(Bucket=platform.bucket)
     conflict = s3.exceptions.ClientError(

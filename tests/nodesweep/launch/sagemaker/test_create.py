@@ -1,6 +1,5 @@
-"""A request is sent by sagemaker-core as boto3 sends it, to the platform it is meant for, and
-nothing else is.
-"""
+"""sagemaker-core sends a request as boto3 does, to the intended platform only, and sends nothing
+else."""
 
 from __future__ import annotations
 
@@ -68,9 +67,8 @@ def request_(make_config: Callable[..., BenchmarkConfig]) -> dict[str, Any]:
 
 
 class Wire:
-    """The calls of some clients as they would leave this machine, each answered with `status` and
-    `body`.
-    """
+    """Records the calls of some clients before they leave this machine; responds with `status` and
+    `body`."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, dict[str, Any]]] = []
@@ -147,7 +145,7 @@ def test_every_feature_is_sent_empty_values_too(
 def test_one_call_is_made_and_no_other_connection(
     request_: dict[str, Any], client: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Describing the job that was accepted is left to submit(), and usage data goes nowhere."""
+    """submit() describes the accepted job, and usage data is not sent."""
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("a connection was opened"))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a name was looked up"))
     create(client, request_)
@@ -250,7 +248,8 @@ def test_a_request_of_a_wrong_shape_is_refused_by_its_member_and_not_sent(
 def test_a_defaults_file_of_the_sdk_changes_no_request(
     request_: dict[str, Any], client: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lies on this machine or in S3, and would give a job the network of whoever sends it."""
+    """The file is on this machine or in S3, and would give a job the network of the user who sends
+    it."""
     vpc = {"security_group_ids": ["sg-theirs"], "subnets": ["subnet-theirs"]}
     defaults = {"SageMaker": {"PythonSDK": {"Resources": {"GlobalDefaults": {"vpc_config": vpc}}}}}
     config = importlib.import_module("sagemaker.core.config.config_manager").SageMakerConfig

@@ -1,6 +1,5 @@
-"""The whole log of a job beside the report: every line with its time, capped in words, without
-secrets.
-"""
+"""The complete log of a job next to the report: every line with its time, size limits that are
+reported, and no secrets."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def job(aws: Callable[[str], Any]) -> Job:
 def its_platform(
     job: Job, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> PlatformConfig:
-    """The job's, with its warnings shown."""
+    """Return the platform of the job, with its warnings shown."""
     monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: job.logs)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     return platform
@@ -90,7 +89,7 @@ def test_every_line_of_every_node_is_kept_with_its_time_and_read_in_its_order(
 def test_all_starts_of_a_node_are_in_its_one_file(
     job: Job, tmp_path: Path, its_platform: PlatformConfig
 ) -> None:
-    """Managed spot: a log stream for each start."""
+    """Under managed spot, each start has a log stream."""
     job.write("algo-1", (50, "again"), started=1700000009999)
     job.write("algo-1", (1, "interrupted"))
     [path] = bind(its_platform).save_log(JOB, tmp_path)
@@ -132,7 +131,7 @@ def test_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(
 
 
 class Pages:
-    """The service's limit of 1 MiB a page, which moto does not keep to."""
+    """Enforces the service's limit of 1 MiB per page, which moto does not."""
 
     def __init__(self, logs: Any) -> None:
         self._logs, self.calls = logs, 0

@@ -63,9 +63,8 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class Stream:
-    """An object of S3 that is made as it is read: a tar of one large file of zeros and then
-    metrics.json.
-    """
+    """An S3 object that is generated while it is read: a tar of a large file of zeros, then
+    metrics.json."""
 
     class exceptions:
         ClientError = ClientError
@@ -170,7 +169,7 @@ def header(kind: bytes, size_bytes: int, name: str = "model.bin") -> bytes:
 
 
 def sparse_chain() -> bytes:
-    """A header of GNU's sparse format whose map goes on in block after block."""
+    """Return a header of GNU's sparse format whose map continues in block after block."""
     first = bytearray(header(tarfile.GNUTYPE_SPARSE, 0))
     first[482] = 1  # "is extended"
     first[148:156] = b"%06o\0 " % (256 + sum(first[:148]) + sum(first[156:]))
@@ -179,7 +178,7 @@ def sparse_chain() -> bytes:
 
 
 def sparse_list() -> bytes:
-    """A map of GNU's sparse format 1.0, which lies where the file's content would."""
+    """Return a map of GNU's sparse format 1.0, at the place of the file's content."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo("model.bin")
@@ -207,7 +206,7 @@ def test_headers_without_end_take_no_memory(
     caplog: pytest.LogCaptureFixture,
     snapshot: SnapshotAssertion,
 ) -> None:
-    """tarfile reads the headers of a member whole before it returns the member."""
+    """tarfile reads all headers of a member before it returns the member."""
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     stream = Stream(0)
     stream._ready, stream._parts = gzip.compress(bomb(), 1), []

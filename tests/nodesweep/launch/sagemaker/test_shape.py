@@ -1,4 +1,4 @@
-"""The quick look at a request says nothing that botocore's own check does not."""
+"""The quick check of a request finds nothing that botocore's own check does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SageMaker's descriptions, read into a JobStatus."""
+"""SageMaker's descriptions, converted to a JobStatus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.nodesweep.scaling.outcome.test_outcome import STARTED, description
 
 
 def said(message):
-    """A job whose first status has this message."""
+    """Return a job whose first status has this message."""
     return read_training_job(description(SecondaryStatusTransitions=[{"StatusMessage": message}]))
 
 

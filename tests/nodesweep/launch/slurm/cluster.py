@@ -1,6 +1,5 @@
-"""A real Slurm cluster on this machine: slurmctld and eight slurmd, with folders and ports of their
-own.
-"""
+"""A real Slurm cluster on this machine: slurmctld and eight slurmd, with separate folders and
+ports."""
 
 from __future__ import annotations
 
@@ -168,18 +167,18 @@ class Cluster:
         )
 
     def job_id(self, name: str) -> str:
-        """The number of the only job of that name."""
+        """Return the number of the only job of that name."""
         [job_id] = self.command("squeue", "-h", "-t", "all", "-n", name, "-o", "%i").stdout.split()
         return job_id
 
     def running(self, sweep: str) -> list[str]:
-        """The names of the sweep's jobs that wait or run."""
+        """Return the names of the sweep's jobs that wait or run."""
         states = "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED"
         listed = self.command("squeue", "-h", states, "-o", "%j").stdout.split()
         return [name for name in listed if names.sweep_of_job(name) == sweep]
 
     def ended(self, sweep: str) -> list[dict[str, str]]:
-        """The facts of the sweep's ended jobs, of which slurmctld never forgets one here."""
+        """Return the facts of the sweep's ended jobs, which this slurmctld never forgets."""
         path = self.folder / "ended"
         lines = path.read_text().splitlines() if path.exists() else []
         jobs = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
@@ -201,7 +200,7 @@ class Cluster:
         wait_until(lambda: all(job.has_ended for job in jobs.jobs_of(sweep)))
 
     def stop(self) -> None:
-        """End all of it."""
+        """Stop all processes of the cluster."""
         for process in reversed(self._processes.values()):
             process.terminate()
         for process in self._processes.values():
@@ -215,9 +214,10 @@ class Cluster:
                 os.kill(process_id, signal.SIGKILL)
 
     def _left(self) -> Sequence[int]:
-        """The processes of jobs and their slurmstepd, which outlive slurmd.
+        """Return the processes of jobs and their slurmstepd, which outlive slurmd.
 
-        Others inherit SLURM_CONF from the tests, such as a Prefect server that later tests use.
+        Other processes, such as a Prefect server that later tests use, inherit SLURM_CONF from the
+        tests.
         """
         found, mark = [], f"SLURM_CONF={self.folder}/".encode()
         for folder in Path("/proc").glob("[0-9]*"):
@@ -230,7 +230,7 @@ class Cluster:
 
 
 def slurm_platform(folder: Path, **options: Any) -> SlurmPlatform:
-    """The section of a cluster of nodes with one core, without a price."""
+    """Return the section of a cluster of nodes with one core, without a price."""
     fields = {"launcher": "slurm", "cluster": "test", "node": {"cores": 1}, "folder": str(folder)}
     return SlurmPlatform.model_validate({**fields, **options})
 
@@ -238,7 +238,7 @@ def slurm_platform(folder: Path, **options: Any) -> SlurmPlatform:
 def until_told_spec(
     name: str, nodes: int, instance_type: str = "main", max_runtime_seconds: int = 3600
 ) -> JobSpec:
-    """A job that runs until Cluster.end(), and prints what Cluster.say() has it say."""
+    """Return a job that runs until Cluster.end(), and prints the lines of Cluster.say()."""
     training = TrainingConfig(
         entry_point="until_told.py",
         distribution=NoDistribution(kind="none"),
@@ -249,7 +249,7 @@ def until_told_spec(
 
 
 def job_spec(name: str, nodes: int, training: TrainingConfig, code: Path = CODE) -> JobSpec:
-    """A job without a dataset."""
+    """Return a job without a dataset."""
     return JobSpec(
         name=name,
         digest="digest",
@@ -273,9 +273,9 @@ def _free_ports(number: int) -> list[int]:
 
 @contextmanager
 def running_cluster(folder: Path, patience_seconds: int = 10) -> Iterator[Cluster]:
-    """Run a cluster, which the launcher's commands find, or skip the test with the reason.
+    """Run a cluster that the launcher's commands find, or skip the test with the reason.
 
-    A node that is silent for `patience_seconds` has failed, as on a machine that does other work.
+    A node that is silent for `patience_seconds` has failed; a busy machine needs more patience.
     """
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
         pytest.skip(

@@ -1,4 +1,4 @@
-"""The rules about the cluster's partitions, accounts and QOS, on the words of its commands."""
+"""The rules about the cluster's partitions, accounts and QOS, given the output of its commands."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_failures(squeue: Any, tmp_path: Path, snapshot: Any) -> None:
 def test_variables_that_change_commands_are_left_out(
     squeue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A profile may set them, and in a job of its own Slurm does."""
+    """A user's profile may set them, and Slurm sets them within a job."""
     for name in (
         "SQUEUE_FORMAT",
         "SBATCH_PARTITION",

@@ -1,4 +1,4 @@
-"""A cluster's mishaps: real daemons that are killed, and other people's commands."""
+"""Failures of a cluster: real daemons that are killed, and commands of other users."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Sweep:
         return until_told_spec(name, nodes, max_runtime_seconds=max_runtime_seconds)
 
     def launcher(self, **options: Any) -> SlurmJobs:
-        """Another launcher of the same jobs."""
+        """Return another launcher of the same jobs."""
         return SlurmJobs(self.cluster.platform(**{"partition": EIGHT, **options}))
 
     def running(self, nodes: int = 1, **options: Any) -> JobSpec:
@@ -126,7 +126,7 @@ def test_two_who_submit_at_once_start_one_job(sweep: Sweep) -> None:
 
 
 def test_of_two_submissions_of_one_name_one_runs(sweep: Sweep) -> None:
-    """The second one is what a submission leaves whose answer came after its deadline."""
+    """The second submission is the result of a call whose response came after its deadline."""
     spec = sweep.running()
     script = sweep.cluster.shared / spec.name / "job.sh"
     second = sweep.cluster.command("sbatch", "--parsable", str(script)).stdout.strip()
@@ -145,7 +145,7 @@ def test_of_two_submissions_of_one_name_one_runs(sweep: Sweep) -> None:
 
 
 def test_a_job_whose_number_was_not_recorded_is_found_by_its_name(sweep: Sweep) -> None:
-    """The process was killed between the answer to sbatch and the record."""
+    """The process was killed between sbatch's response and the record."""
     spec = sweep.running(nodes=2)
     (sweep.cluster.shared / spec.name / "job.json").unlink()
     (sweep.cluster.shared / spec.name / "owner").unlink()

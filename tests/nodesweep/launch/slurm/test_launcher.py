@@ -1,4 +1,4 @@
-"""The launcher on the words of commands, without a cluster."""
+"""The launcher given the output of commands, without a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
 
 
 def jobs_of(folder: Path, squeue: str = "", runs: str = "") -> SlurmJobs:
-    """A launcher of a job on a cluster whose slurmdbd is down."""
+    """Return a launcher of a job on a cluster whose slurmdbd is down."""
 
     def answer(command: list[str]) -> str:
         if command[0] == "sacct":

@@ -44,7 +44,7 @@ def test_a_row_survives_its_file() -> None:
 
 
 class Slurm:
-    """Commands that are only counted, on a clock that only sleeping moves."""
+    """Counts commands without running them, on a clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -1,4 +1,4 @@
-"""The config that `nodesweep init --slurm` writes, on the words of sinfo and scontrol."""
+"""The config that `nodesweep init --slurm` writes, given the output of sinfo and scontrol."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The commands of nodesweep on a real cluster: a sweep from its plan to its report, and sweeps that
-are killed, interrupted and stopped at every step, and resumed (docs/ending.md).
-"""
+are killed, interrupted or stopped at every step, and resumed (docs/ending.md)."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Commands:
-    """Runs nodesweep's commands with one config, and a home of their own."""
+    """Runs nodesweep's commands with one config and a separate home folder."""
 
     def __init__(self, cluster: Cluster, folder: Path, steps: int = 20) -> None:
         self.reports, self._folder = folder / "reports", folder
@@ -79,14 +78,14 @@ class Commands:
         )
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        """Run a command, and return all that it prints."""
+        """Run a command, and return its output."""
         process = self.start(*arguments)
         printed, _ = process.communicate(timeout=900)
         assert process.returncode == code, printed[-6000:]
         return printed
 
     def sweep(self) -> str:
-        """The only sweep's id."""
+        """The ID of the only sweep."""
         [folder] = self.reports.glob("*-*-*")
         return folder.name
 
@@ -161,7 +160,7 @@ COMPLETED = Counter([(1, "COMPLETED"), (2, "COMPLETED")])
 
 @pytest.fixture(scope="module")
 def forks(cluster: Cluster, prefect: None) -> Iterator[WarmProcess]:
-    """Forks of a process that has imported nodesweep, with these tests' Prefect server."""
+    """A process that has imported nodesweep, to fork from, with these tests' Prefect server."""
     from prefect.settings import PREFECT_API_URL
 
     folder = cluster.folder / "bin"
@@ -179,7 +178,7 @@ def forks(cluster: Cluster, prefect: None) -> Iterator[WarmProcess]:
 
 
 class Struck:
-    """A sweep over 1 and 2 nodes that is struck, and resumed, until a run ends by itself."""
+    """A sweep over 1 and 2 nodes that is struck and resumed until a run ends by itself."""
 
     def __init__(
         self,
@@ -251,7 +250,8 @@ class Struck:
         raise AssertionError(f"struck {MOST_TRIES} times: {self.steps}")
 
     def _stop(self, run: Forked, sweep: str) -> None:
-        """Stop the sweep by another command, at whose mark the struck run goes on."""
+        """Stop the sweep by another command; the struck run continues at the mark of that
+        command."""
         asked, go = self._folder / ASKED, self._folder / GO
         wait_until(lambda: asked.exists() or run.poll() is not None, JOBS_DEADLINE_SECONDS)
         if not asked.exists():
@@ -293,7 +293,8 @@ class Struck:
 
 
 def facts_of(report: dict[str, Any]) -> dict[int, Any]:
-    """By node count what is the same in all reports of a sweep, whatever its times."""
+    """Return, by node count, the facts that are equal in all reports of a sweep, whatever its
+    times."""
     shared = ("nodes", "repeat", "status", "world_size", "global_batch_size")
     return {
         row["nodes"]: (
@@ -312,7 +313,7 @@ def facts_of(report: dict[str, Any]) -> dict[int, Any]:
 def undisturbed(
     cluster: Cluster, forks: WarmProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """The report of a sweep that nobody disturbs."""
+    """The report of an undisturbed sweep."""
     sweep = Struck(cluster, forks, tmp_path_factory.mktemp("undisturbed"))
     sweep.run("nothing")
     assert sweep.jobs() == COMPLETED

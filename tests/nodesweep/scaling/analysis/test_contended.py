@@ -1,6 +1,5 @@
-"""Times of nodes that got 50% of their CPU or more, and not enough: both ends of each decide
-together (docs/method.md, "Attainment").
-"""
+"""Times of nodes with contended CPUs that got 50% or more: both bounds of each time decide together
+(docs/method.md, "Attainment")."""
 
 from __future__ import annotations
 

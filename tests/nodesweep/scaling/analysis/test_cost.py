@@ -1,4 +1,4 @@
-"""Node-seconds, prices, and what a run, an epoch and a target cost."""
+"""Node-seconds, prices, and the cost of a run, of an epoch and of a target."""
 
 from __future__ import annotations
 
@@ -84,9 +84,8 @@ def test_unknown_time_or_price_makes_an_unknown_cost(billable, price):
 
 @pytest.fixture
 def run(make_outcome):
-    """run(nodes, train seconds, billable seconds, epochs=…, validations=[(seconds, loss)…],
-    **outcome fields)
-    """
+    """Return a run, as in run(nodes, train seconds, billable seconds, epochs=…,
+    validations=[(seconds, loss)…], **outcome fields)."""
 
     def make(nodes, train, billable, epochs=10, validations=(), goal="minimize", **fields):
         metrics = {

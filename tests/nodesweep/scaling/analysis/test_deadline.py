@@ -1,4 +1,4 @@
-"""Which node count is recommended under a deadline, and what is said of those that miss it."""
+"""The recommended node count under a deadline, and the text about counts that miss it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_deadline_takes_the_cheapest_that_meets_it(snapshot):
 
 
 def test_one_run_on_the_deadline_decides_nothing(snapshot):
-    """Half of the next runs of 2 nodes take longer than this one did."""
+    """Half of the next runs on 2 nodes take longer than this run did."""
     answer = advise(REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=3300)
     assert (chosen(answer), answer.not_ruled_out) == (8, (2,))
     assert answer.reason == snapshot
@@ -56,7 +56,8 @@ def with_nights(rows, sigma):
 
 
 def test_a_history_shows_which_margin_one_run_needs(snapshot):
-    """Nights differ by 2%: two of them by up to exp(1.645 x sqrt 2 x .02) - 1 = 4.8%."""
+    """Nights differ by 2%, so that two nights differ by up to exp(1.645 x sqrt 2 x .02) - 1 =
+    4.8%."""
     rows = with_nights(rows_of({1: 100, 2: 50}), 0.02)
     met = recommend(rows, RecommendationConfig(deadline_seconds=52.5))
     assert (chosen(met), met.basis) == (2, "interval")
@@ -164,7 +165,7 @@ def test_a_deadline_met_only_above_the_budget_names_the_cheapest_in_time(snapsho
 
 
 def waiting(runs: Mapping[int, Sequence[tuple[float, float | None]]]) -> tuple[SummaryRow, ...]:
-    """{nodes: (train seconds, seconds from submission to end) of each run}"""
+    """Return runs of {nodes: (train seconds, seconds from submission to end) of each run}."""
     return summarise(
         [
             JobOutcome(
@@ -222,7 +223,7 @@ def contended(rows, nodes, share):
 
 
 def test_a_count_too_contended_to_be_judged_may_be_the_cheapest(snapshot):
-    """2 nodes, as measured 240 s and 12 USD, may need half of both, or an unknown share."""
+    """2 nodes were measured at 240 s and 12 USD, but may need half of both, or an unknown share."""
     rows = rows_of({1: 400, 2: 240, 4: 90}, {1: 10, 2: 12, 4: 13})
     goals = RecommendationConfig(deadline_seconds=200)
     assert chosen(recommend(rows, goals)) == 4

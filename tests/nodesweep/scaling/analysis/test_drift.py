@@ -1,4 +1,4 @@
-"""A drift that could change the answer withholds it; noise and harmless drifts do not."""
+"""A drift that could change the answer withholds the answer; noise and harmless drifts do not."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_sweep_has_start_times_as_well(make_report, snapshot):
 
 
 def test_shuffled_passes_need_more_repeats(make_report, make_config, snapshot):
-    """The baseline happens to come first in each pass, and the machine slows down."""
+    """The baseline happens to be first in each pass while the machine slows down."""
     config = make_config(sweep={"node_counts": [1, 2, 4], "repeats": 3, "order": "shuffled"})
     report = make_report(jobs([1, 2, 4] * 3, 0.06, 0.0005), config=config)
     assert report.ratio_intervals == "paired"

@@ -19,7 +19,7 @@ def counted(samples: object) -> dict[str, object]:
 
 @pytest.fixture
 def timed(make_outcome):
-    """timed({nodes: seconds}, **fields): one used run at each count, with its time."""
+    """Return timed({nodes: seconds}, **fields), with a used run at each count."""
 
     def make(times, **fields):
         return {

@@ -1,4 +1,4 @@
-"""Which node count is the best for what an hour of waiting is worth, against values by hand."""
+"""The best node count for a given value of an hour of waiting, compared with values by hand."""
 
 from __future__ import annotations
 

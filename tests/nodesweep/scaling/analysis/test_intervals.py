@@ -272,7 +272,7 @@ def test_a_paired_ratio_is_exact_where_nothing_differs_and_unknown_without_a_pai
 
 
 def test_stragglers_leave_paired_ratios_covered_however_many_repeats_there_are():
-    """Each of 8 nodes is 30% slow in one run of 20, and the slowest decides.
+    """Each of 8 nodes is 30% slow in one run of 20, and the slowest node determines the time.
 
     The same intervals contain the ratio of the medians in half of the sweeps.
     """

@@ -1,4 +1,4 @@
-"""Times that look unlike measurements are named, and plain ones are not."""
+"""Times that do not look like measurements are reported, and plain times are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The rule for training the baseline's model, and the t-test against SciPy's."""
+"""The rule that a node count trains the same model as the baseline, and its t-test compared with
+SciPy's."""
 
 from __future__ import annotations
 
@@ -165,7 +166,7 @@ SEEDED = [0.797, 0.688, 0.666, 0.861, 0.844]  # one per seed: seeds differ more 
 
 
 def judge_seeded(values, base_values, goal="maximize") -> Parity:
-    """The repeats that both have, compared one by one."""
+    """Judge the repeats that two counts have in common, one by one."""
     base = FinalMetric(name="val", value=statistics.median(base_values), goal=goal)
     metric = FinalMetric(name="val", value=statistics.median(values), goal=goal)
     pairs = list(zip(values, base_values, strict=False))

@@ -1,4 +1,4 @@
-"""A count's cost and time are those of a finished result, whatever failed on the way to it."""
+"""A count's cost and time are those of a finished result, including the failures before it."""
 
 from __future__ import annotations
 

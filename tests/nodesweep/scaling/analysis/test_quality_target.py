@@ -20,7 +20,7 @@ from nodesweep.scaling.analysis.speedup import summarise_runs
 
 
 def noise(batch, critical, small=32, windows=16, spread=0.0):
-    """The section of a run whose gradients have |G|^2 = 1 and this critical batch."""
+    """Return the section of a run whose gradients have |G|^2 = 1 and this critical batch."""
 
     def squares(size):
         return [1 + critical / size + spread * (-1) ** window for window in range(windows)]
@@ -37,7 +37,8 @@ def noise(batch, critical, small=32, windows=16, spread=0.0):
 
 @pytest.fixture
 def target_of(make_outcome):
-    """target_of({nodes: seconds}, critical=…, **fields): the estimate of 32 samples per node."""
+    """Return the estimate for 32 samples per node, as in target_of({nodes: seconds}, critical=…,
+    **fields)."""
 
     def make(times, critical=128, **fields):
         outcomes = [

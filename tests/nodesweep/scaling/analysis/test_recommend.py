@@ -1,6 +1,5 @@
-"""Which node count is recommended and why, and the Pareto front, against rows worked out by
-hand.
-"""
+"""The recommended node count with its reasons, and the Pareto front, compared with rows worked out
+by hand."""
 
 from __future__ import annotations
 
@@ -36,9 +35,8 @@ def rows_of(
     usd: Mapping[int, float] | None = None,
     loss: Mapping[int, float] | None = None,
 ) -> tuple[SummaryRow, ...]:
-    """{nodes: train seconds of its runs, None for a failed one}, with the cost of a run and its
-    final loss.
-    """
+    """Return rows of {nodes: train seconds of its runs, None if failed}, with cost and final
+    loss."""
     outcomes = []
     for nodes, given_seconds in times.items():
         repeats = given_seconds if isinstance(given_seconds, Sequence) else [given_seconds]
@@ -299,7 +297,7 @@ CENT_A_NODE_SECOND = Price(instance_type="ml.m5.large", usd_per_hour=36)
 
 
 def pooled(nodes: int, seconds: float, retained: float) -> JobOutcome:
-    """A run of that length, after which its warm pool is kept for the retained seconds."""
+    """Return a run of that length, after which its warm pool is kept for the retained seconds."""
     return JobOutcome(
         nodes=nodes,
         repeat=1,
@@ -369,7 +367,7 @@ def test_work_grows_with_the_counts_and_not_with_their_pairs(monkeypatch, deadli
 
 
 def costs_of(each: Mapping[int, Sequence[float | None]], **changes: Any) -> list[JobOutcome]:
-    """{nodes: cost of each of its runs, negative of a failed one}"""
+    """Return rows of {nodes: cost of each of its runs, negative if failed}."""
     return [
         JobOutcome(
             nodes=nodes,

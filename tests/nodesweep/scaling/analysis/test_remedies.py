@@ -82,7 +82,7 @@ def test_ddp_moves_two_thirds_of_what_fsdp_does():
 
 
 def test_a_slow_node_leaves_the_waiting_for_the_next_slowest():
-    """Node 3 comes 3 s after node 1 and 2 s after node 2: of 10 s, 2 are saved."""
+    """Node 3 arrives 3 s after node 1 and 2 s after node 2, so that 2 of 10 s are saved."""
     ranks = [
         rank(0, forward=6.0, communication=4.0),
         rank(1, forward=7.0, communication=3.0),
@@ -121,7 +121,8 @@ def test_runs_that_disagree_on_the_slowest_node_predict_nothing_of_it():
     [(3.0, None, 0.3), (7.0, None, 0.5), (3.0, 80.0, 0.2), (3.0, 70.0, 0.3), (3.0, 100.0, None)],
 )
 def test_more_workers_need_idle_cores(data, used, saved):
-    """More than half of T in data wait: twice as fast a loader still needs half of it."""
+    """More than half of T is data wait, so that a loader that is twice as fast still needs half of
+    it."""
     two = at(2, forward=10.0 - data, data=data)
     if used is not None:
         two = replace(two, utilisation={"quota_used_percent": used})
@@ -132,7 +133,7 @@ def test_more_workers_need_idle_cores(data, used, saved):
 
 
 def test_a_part_of_every_count_shortens_the_time_but_not_the_loss():
-    """A loader that is waited for 30% of T at one node and at two: E stays."""
+    """The loader's share is 30% of T at both one and two nodes, so E stays the same."""
     found = remedies_of([at(1, forward=14.0, data=6.0), at(2, forward=7.0, data=3.0)])
     assert values(named(found)["loader_workers"]) == {1: (14.0, 1.0), 2: (7.0, 1.0)}
 

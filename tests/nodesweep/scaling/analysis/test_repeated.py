@@ -1,4 +1,4 @@
-"""Nodes that each did all of the work: no recommendation, and the headline says so."""
+"""If every node did all of the work, there is no recommendation, and the headline says so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ TRAINING_SECONDS = 30.0
 
 @pytest.fixture
 def report(make_report: Callable[..., Any], make_outcome: Callable[..., Any]) -> Callable[..., Any]:
-    """report({nodes: T}, cpu={nodes: per cent}, …): jobs whose world size nothing confirmed."""
+    """Return a report, as in report({nodes: T}, cpu={nodes: percent}, …), of jobs with an
+    unconfirmed world size."""
 
     def make(
         times: Mapping[int, float],
@@ -91,7 +92,7 @@ def test_where_nobody_looked_at_connections_it_only_seems_so(
     report: Callable[..., ScalingReport],
     snapshot: SnapshotAssertion,
 ) -> None:
-    """CloudWatch has the nodes' CPUUtilization and nothing of their connections."""
+    """CloudWatch has the nodes' CPUUtilization, but no information on their connections."""
     found = report({1: 10.0, 2: 10.0}, connected=None, name="cpu_percent", kind="aws")
     assert found.recommendation is not None and found.recommendation.chosen is None
     assert found.headline == snapshot

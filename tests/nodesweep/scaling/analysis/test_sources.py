@@ -1,4 +1,4 @@
-"""All numbers of a curve are from one source, the best that every node count has."""
+"""All numbers of a curve have the same source, the best that every node count has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_spot_run_does_not_choose_the_clock(make_outcome):
 
 
 def logged(make_outcome, nodes: int, seconds: float, repeat: int = 1, **changes):
-    """A run without metrics.json whose log has its train time."""
+    """Return a run without metrics.json whose log has its train time."""
     times = {"logged": seconds, "training_phase": seconds + 100}
     facts = {
         "train_clock": "logged",

@@ -1,4 +1,5 @@
-"""Speedup statistics against numbers worked out by hand, and their laws."""
+"""Speedup statistics compared with numbers worked out by hand, and properties that they always
+have."""
 
 from __future__ import annotations
 
@@ -365,7 +366,7 @@ def test_an_unconfirmed_world_size_is_flagged(make_outcome):
 
 
 def test_ratios_pair_their_repeats_where_that_was_the_plan(make_outcomes):
-    """A drift over the repeats is in both times of a pair, and in no ratio of theirs."""
+    """A drift over the repeats is in both times of a pair, so that it cancels in their ratio."""
     outcomes = make_outcomes({1: [100, 130, 170], 2: [50, 65, 85]})
     paired, alone = (summarise_runs(outcomes, paired=given)[0][1].train for given in (True, False))
     interval = paired.speedup_interval

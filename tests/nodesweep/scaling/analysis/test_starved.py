@@ -1,6 +1,5 @@
-"""Times of nodes that got less than half of their CPU: no recommendation rests on them
-(docs/method.md, "Attainment").
-"""
+"""Times of nodes that got less than half of their CPU are the basis of no recommendation
+(docs/method.md, "Attainment")."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ UNKNOWN = (
 def advise_starved(
     times: Mapping[int, float | Sequence[float]], starved: Sequence[int], **goals: float
 ) -> Recommendation:
-    """With the nodes of these counts starved of CPU; several times of a count are its repeats."""
+    """Return advice on runs whose nodes were CPU-throttled at these counts; several times of a
+    count are repeats."""
     outcomes = [
         JobOutcome(
             nodes=nodes,
@@ -79,7 +79,7 @@ def test_no_recommendation_rests_on_a_starved_baseline_or_on_one_count_alone(
 
 
 def test_the_fewest_nodes_are_not_best_where_the_next_were_starved(snapshot):
-    """8 nodes alone say nothing of 2 and 4, which may well have passed."""
+    """8 nodes alone show nothing about 2 and 4 nodes, which may have passed."""
     answer = advise_starved({1: 100, 2: 60, 4: 40, 8: 25}, starved=[2, 4])
     assert (answer.chosen, answer.runner_up) == (None, None)
     assert answer.reason == snapshot
@@ -99,7 +99,8 @@ def test_a_count_is_not_best_where_the_next_were_starved(snapshot):
 
 
 def test_undecided_counts_before_a_starved_one_make_the_fewest_nodes_no_best_choice(snapshot):
-    """On a busy machine: 2 nodes vary too much, 4 and 8 were starved, so nothing is known."""
+    """On a busy machine the times of 2 nodes vary too much, and 4 and 8 nodes were CPU-throttled,
+    so nothing is known."""
     noisy = {1: [100, 101, 99], 2: [50, 70, 95], 4: 30, 8: 25}
     answer = advise_starved(noisy, starved=[4, 8])
     assert (answer.chosen, answer.runner_up) == (None, None)
@@ -109,7 +110,8 @@ def test_undecided_counts_before_a_starved_one_make_the_fewest_nodes_no_best_cho
 
 
 def test_a_starved_count_fails_no_limit():
-    """Its efficiency of 81% would be above the limit, its doubling ratio below: who knows."""
+    """Its efficiency of 81% would be above the limit and its doubling ratio below, but neither is
+    certain."""
     answer = advise_starved({1: 100, 2: 52, 4: 31}, starved=[4], min_doubling_ratio=1.9)
     starved = answer.judged[-1]
     assert (starved.nodes, starved.answer) == (4, "undecided")

@@ -1,4 +1,4 @@
-"""Where the time goes: the parts of T, and the causes of lost efficiency."""
+"""The parts of T, and the causes of lost efficiency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodesweep.scaling.outcome.projection import ProjectedPart, Projection
 
 
 def rank(number=0, steps=30, communication=0.0, node=None, **seconds):
-    """The file of one rank: its parts in seconds, communication alike in each step."""
+    """Return the file of a rank: its parts in seconds, with equal communication in each step."""
     parts = {**dict.fromkeys(WRITTEN, 0.0), "communication": communication, **seconds}
     return {
         "rank": number,
@@ -79,7 +79,7 @@ def test_the_others_wait_for_the_slowest_node():
 
 
 def test_waiting_for_the_checkpoints_of_rank_0_is_time_of_checkpoints():
-    """Rank 1 waits for 2 of its 4 s, since rank 0 saves for 2 s."""
+    """Rank 1 waits for 2 of its 4 s, since rank 0 saves a checkpoint for 2 s."""
     saves = rank(0, forward=6.0, checkpoint=2.0, communication=2.0)
     waits = rank(1, forward=6.0, communication=4.0)
     found = read_run_budget(metrics(saves, waits), 10.0)
@@ -89,7 +89,7 @@ def test_waiting_for_the_checkpoints_of_rank_0_is_time_of_checkpoints():
 
 
 def test_a_slow_node_is_named_next_to_the_checkpoints_of_rank_0():
-    """Rank 2 computes for 3 s longer; rank 0 saves for 1 s, which rank 1 waits for, too."""
+    """Rank 2 computes for 3 s longer; rank 0 saves for 1 s, for which rank 1 waits, too."""
     ranks = [
         rank(0, forward=4.0, checkpoint=1.0, communication=5.0),
         rank(1, forward=4.0, communication=6.0),
@@ -196,7 +196,7 @@ def test_a_loss_is_split_by_hand(make_outcome):
 
 
 def repeated(make_outcome, communication, base=(10.0, 10.1, 9.9)):
-    """One node of 10 s, and two of 5 s and this much communication per repeat."""
+    """Return one node of 10 s, and two nodes of 5 s with this much communication per repeat."""
     outcomes = [
         run(make_outcome, 1, seconds, [rank(backward=seconds)], repeat)
         for repeat, seconds in enumerate(base, start=1)
@@ -251,7 +251,8 @@ def test_one_run_without_its_ranks_leaves_waiting_in_the_communication_of_all(ma
 
 
 def probe(make_outcome, nodes, whole, ranks, checkpoints=0.0):
-    """A run that took 10 s and is projected to `whole`, `checkpoints` of them for checkpoints."""
+    """Return a run of 10 s that is projected to `whole`, including `checkpoints` for
+    checkpoints."""
     part = ProjectedPart(name="checkpoints", left_out=1, seconds_each=checkpoints, error_seconds=0)
     projection = Projection(
         train_seconds=whole, error_seconds=None, extra_seconds=whole - 10.0, ended="max_steps",
@@ -384,7 +385,8 @@ def test_a_program_may_split_its_own_time(make_outcome):
 
 
 def test_without_an_efficiency_there_is_no_loss(make_outcome):
-    """Another count has only the time of the platform's phase, so that is the clock of all."""
+    """Another count has only the time of the platform's phase, so that all counts use that
+    clock."""
     both = {"observed": 10.0, "training_phase": 10.0}
     observed = [
         replace(run(make_outcome, nodes, 10.0, [rank(forward=10.0)]), train_seconds_by=both)

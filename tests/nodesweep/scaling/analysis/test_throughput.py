@@ -1,4 +1,4 @@
-"""A growing batch without a metric: samples per second, and no node count."""
+"""A growing batch without a metric: samples per second, but no recommended node count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def accuracy(value: float) -> dict[str, object]:
 
 @pytest.fixture
 def grown(make_outcome):
-    """grown(times, fields={nodes: …}): outcomes whose batch grows."""
+    """Return grown(times, fields={nodes: …}), outcomes whose batch grows."""
 
     def make(times=TIMES, fields=None, **common):
         return [
@@ -75,13 +75,13 @@ def test_a_constant_or_unknown_batch_or_a_metric_keeps_the_answer(fields, grown)
 
 
 def test_inefficient_counts_leave_no_baseline_either(grown):
-    """It is as unknown as before that the time to train falls."""
+    """A lower time to train is as unknown as before."""
     _, answer = advise(grown({1: 100, 2: 90, 4: 80}))
     assert answer.chosen is None and answer.reason.startswith("Throughput only")
 
 
 def test_a_count_that_reached_the_target_is_recommended(grown):
-    """The baseline reported nothing, so the others are unknown."""
+    """The baseline reported no metric, so that the other counts are unknown."""
     rule = ParityConfig(target_metric=0.9)
     rows, answer = advise(grown(fields={2: accuracy(0.95)}), rule)
     assert rows[1].parity.verdict == "reached_target"
@@ -111,7 +111,7 @@ def test_another_metric_than_the_baselines_is_known_to_differ(grown):
 
 
 def test_counts_that_missed_the_metric_are_known_to(grown):
-    """They have a metric, so the baseline is an answer."""
+    """The counts have a metric, so that the baseline is an answer."""
     metrics = {nodes: accuracy(0.9 if nodes == 1 else 0.5) for nodes in TIMES}
     _, answer = advise(grown(fields=metrics))
     assert answer.chosen.nodes == 1
@@ -145,7 +145,7 @@ def test_equal_times_of_a_growing_batch_are_weak_scaling(snapshot):
 
 
 def test_equal_times_with_a_metric_are_times_to_train():
-    """More nodes and the same result no sooner: nothing is gained."""
+    """More nodes give the same result no sooner, so that they have no advantage."""
     rows, answer = advise(
         read_measured(
             "nodes,train_seconds,batch_policy,final_metric\n1,100,fixed_per_replica,0.9\n"

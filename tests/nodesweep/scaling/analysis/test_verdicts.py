@@ -1,4 +1,4 @@
-"""Three answers of a limit: pass, fail, and undecided where the runs can't tell which."""
+"""The three verdicts on a limit: pass, fail, and undecided if the runs do not show which."""
 
 from __future__ import annotations
 
@@ -141,9 +141,11 @@ def test_more_runs_of_the_same_times_never_turn_a_pass_into_a_failure(base, othe
 @pytest.mark.parametrize("repeats", [3, 5])
 @pytest.mark.parametrize("curve", [REFERENCE, *AMDAHL], ids=["reference", "3%", "8%"])
 def test_at_5_percent_noise_what_is_said_is_right_in_85_of_100_sweeps(curve, repeats):
-    """Right: the chosen count passes in truth, and the largest that does is it, or is named as not
-    ruled out. An answer that rules nothing out would be right always, so it may do that in no more
-    than one sweep of two.
+    """A sweep is right if the chosen count truly passes and the largest that passes is chosen or
+    not ruled out.
+
+    An answer that rules nothing out would always be right, so it may do that in at most half of the
+    sweeps.
     """
     best = chosen(advise(curve))
     assert best is not None and best > 1
@@ -161,7 +163,7 @@ def test_at_5_percent_noise_what_is_said_is_right_in_85_of_100_sweeps(curve, rep
 
 
 def test_a_shuffled_sweep_judges_by_the_spread_of_all_its_runs(make_outcomes, snapshot):
-    """The pair of 1 and 2 nodes alone, with 2 degrees of freedom, can't decide E(2)."""
+    """The pair of 1 and 2 nodes alone, with 2 degrees of freedom, cannot decide E(2)."""
     rows, _ = summarise_runs(
         make_outcomes(
             {

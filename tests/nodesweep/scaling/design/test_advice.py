@@ -1,4 +1,4 @@
-"""The report of a sequential sweep: its own answers, their promise, the runs it spared."""
+"""The report of a sequential sweep: its answers, their error rate, and the runs that it saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def config(make_config):
 
 @pytest.fixture
 def report_of(config, make_outcome, make_report):
-    """report_of(curve, points, noise): the report of a sweep that ran these points."""
+    """Return the report of a sweep that ran these points, as in report_of(curve, points, noise)."""
 
     def make(curve, points, noise=1.0, with_config=config, **changes):
         outcomes = [
@@ -38,7 +38,7 @@ def report_of(config, make_outcome, make_report):
 
 
 def runs(**repeats):
-    """(nodes, repeat) by n1=2, n8=2; one of the others."""
+    """Return (nodes, repeat) of runs such as n1=2, n8=2; other counts have one run."""
     return [(n, r) for n in COUNTS for r in range(1, repeats.get(f"n{n}", 1) + 1)]
 
 
@@ -112,7 +112,7 @@ def test_another_model_is_no_answer(report_of, snapshot):
 
 @pytest.mark.parametrize("limit", ["deadline_seconds", "budget_usd_per_run"])
 def test_a_limit_of_the_next_run_is_judged_as_in_a_full_sweep(report_of, config, limit):
-    """`nodesweep report` may be given other limits than the sweep was run for."""
+    """`nodesweep report` may get other limits than the sweep had."""
     goals = config.report.recommendation.model_copy(update={limit: 1000.0})
     rules = config.report.model_copy(update={"recommendation": goals})
     other = config.model_copy(update={"report": rules})

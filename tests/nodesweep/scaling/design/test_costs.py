@@ -1,4 +1,4 @@
-"""Costs of each design on the reference curve before anything is measured."""
+"""Costs of each design on the reference curve, before any measurement."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_probes_cost_no_more_than_whole_runs():
 
 
 def test_a_probe_sweep_checks_the_count_that_the_reference_recommends():
-    """And the next larger one, on 2 nodes."""
+    """The sweep also validates the next larger count, on 2 nodes."""
     high = RecommendationConfig(min_efficiency=1.0)
     cost = probe_cost(COUNTS, high, 1, 0.2, 30)
     assert cost.expected == pytest.approx(full_cost(COUNTS, 1) * 30 / 5000 + 1.65 + 2 * 55 / 60)
@@ -87,7 +87,7 @@ def test_of_several_types_all_but_one_arm_may_be_beaten_after_the_first_round(go
 
 @pytest.mark.parametrize(("least", "repeats"), [(0.75, 5), (0.3, 3), (0.95, 2)])
 def test_sweeps_are_simulated_as_the_design_is_followed(least, repeats):
-    """The same points, in the same order of draws, as by asking replay() anew after each step."""
+    """The points and the order of draws are the same as with a new replay() after each step."""
     goals = RecommendationConfig(min_efficiency=least)
     limits, counts = Limits(least, goals.min_doubling_ratio), (1, 2, 3, 4, 6, 8, 12, 16)
     drawn, again = random.Random(1), random.Random(1)
@@ -103,7 +103,7 @@ def test_sweeps_are_simulated_as_the_design_is_followed(least, repeats):
 
 
 def test_a_design_of_hundreds_of_counts_is_gone_through_once(monkeypatch):
-    """Begun anew after each step, 100 counts took minutes."""
+    """Restarted after each step, 100 counts took minutes."""
     drawn, looks, judge = [], [], sequential.judge
     monkeypatch.setattr(sequential, "judge", lambda *given: looks.append(1) or judge(*given))
 

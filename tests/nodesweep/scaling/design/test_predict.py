@@ -1,4 +1,4 @@
-"""The predict design: what it runs, what its report says of what it did not, and its refusals."""
+"""The predict design: its runs, its report on unmeasured counts, and its refusals."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_its_cost_is_estimated_for_its_own_sweeps(predict_config, make_config):
 
 @pytest.fixture
 def short_config(predict_config):
-    """Return a factory of configs whose jobs end early: of the shipped program."""
+    """Return a factory of configs whose jobs end early, for the shipped program."""
 
     def make(**given):
         return predict_config(policy="fixed_global", image="../infra/image", **given)
@@ -193,7 +193,7 @@ def test_what_keeps_the_runs_from_being_short_is_hinted_at(predict_config, given
 
 
 def shortened(outcome, share=0.1):
-    """Return the outcome as that of a run which ended after a share of its time."""
+    """Return the outcome as if the run had ended after a share of its time."""
     whole = outcome.clocks.train_seconds
     projection = Projection(
         train_seconds=whole, error_seconds=0.1, extra_seconds=whole * (1 - share),
@@ -287,7 +287,7 @@ def test_short_runs_never_look_measured(
     make_report,
     snapshot,
 ):
-    """Neither in the recommendation nor in the check of a count that a short run confirmed."""
+    """This holds in the recommendation and in the check of a count that a short run confirmed."""
     config = short_config(node_counts=[1, 2, 4], report={"recommendation": {"min_efficiency": 0.9}})
     times = {1: (100.0, 0.0), 2: (52.0, 2.0), 4: (45.0, 4.0)}
     outcomes = [shortened(each) for each in make_budget_outcomes(times, batch=64)]

@@ -1,4 +1,4 @@
-"""The probe design: which jobs it asks for, and how its check compares."""
+"""The probe design: the jobs that it requests, and its comparison with a validation run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_nothing_to_check_where_no_time_is_projected(probe_config, whole, snapsh
 def test_a_count_whose_probes_made_all_their_steps_needs_no_check(
     probe_config, probes, whole, make_report, snapshot
 ):
-    """At 4 nodes there were too few steps to tell, so that its time is that of a whole run."""
+    """4 nodes made too few steps for a projection, so that their time is that of a full run."""
     made_all = whole(4, 21.0, 1, train_seconds_by={"program": 21.0, "projected": 21.0})
     outcomes = [*probes(PROBES[:2]), made_all]
     progress = progress_of(probe_config(), outcomes)
@@ -149,7 +149,8 @@ def test_the_latest_completed_check_counts(probe_config, probes, whole, make_out
 def test_a_check_of_another_count_stays_beside_that_of_the_answer(
     probe_config, probes, whole, snapshot
 ):
-    """The probe at 4 nodes failed first, so that 2 were checked; then it was made."""
+    """The probe at 4 nodes failed first, so that 2 nodes were validated; then the probe
+    succeeded."""
     earlier = whole(2, 41.2, created_at="2026-01-03T00:00:00+00:00")
     check, others = checks_of(probe_config(), [*probes(PROBES), earlier])
     assert check is None and [each.nodes for each in others] == [2]

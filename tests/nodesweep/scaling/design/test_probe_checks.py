@@ -1,4 +1,5 @@
-"""Which counts full runs validate in a probe sweep, and what follows if they contradict it."""
+"""The counts that full runs validate in a probe sweep, and the consequences if they contradict
+it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600.0)
 
 
 def probed(seconds, repeats=1, **changes):
-    """Probes that project these times at each count."""
+    """Return probes that project these times at each count."""
     return [
         outcome(
             nodes,
@@ -72,7 +73,7 @@ def test_the_largest_count_was_preferred_to_none_that_was_rejected(probe_config,
     ],
 )
 def test_what_decides_under_other_rules(make_config, goals, chosen, deciding):
-    """Three probes each, since one leaves a deadline undecided."""
+    """There are three probes each, since a single probe leaves a deadline undecided."""
     config = make_config(
         sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 3},
         report={"recommendation": goals},
@@ -113,7 +114,7 @@ def test_one_count_that_meets_a_deadline_leaves_none_to_validate(make_config):
 def test_a_rejected_count_alone_is_validated_where_the_answer_was_measured(
     probe_config, whole, make_report, snapshot
 ):
-    """The probes at 1 node ran all their steps."""
+    """The probes at 1 node made all of their steps."""
     measured = whole(1, 100.0, 1, train_seconds_by={"program": 100.0, "projected": 100.0})
     probes = [measured, *probed({2: 82.0, 4: 60.0})]
     progress = progress_of(probe_config(), probes)
@@ -199,7 +200,7 @@ def test_intervals_of_three_probes_are_contradicted_too(probe_config, whole, mak
 def test_an_undecided_count_needs_no_full_run_to_stay_undecided(
     probe_config, make_config, whole, make_report
 ):
-    """Nothing recommended, nothing confirmed."""
+    """Without a recommendation, there is nothing to confirm."""
     config = make_config(
         sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 1},
         report={"recommendation": {"deadline_seconds": 1}},

@@ -1,4 +1,4 @@
-"""Projected times are called so wherever they are shown, with their error and their check."""
+"""Projected times are marked wherever they are shown, with their error and their validation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600.0)
 
 @pytest.fixture
 def report(make_report, probe_config, probes, whole):
-    """Three probes and their check; a node-second costs a dollar."""
+    """Return a report of three probes and a validation run; a node-second costs a dollar."""
     outcomes = [*probes(PROBES), whole(4, 21.3)]
     return make_report(outcomes, config=probe_config(), price=PRICE)
 
@@ -74,7 +74,7 @@ def test_without_a_check_the_headline_says_that(make_report, probe_config, probe
 
 @pytest.fixture
 def moved(make_report, probe_config, probes, whole):
-    """2 nodes were checked, then the answer moved to 4."""
+    """Return a report in which 2 nodes were validated before the answer changed to 4."""
     made_first = whole(2, 41.2, created_at="2026-01-01T00:00:00+00:00")
     outcomes = [*probes(PROBES), made_first, whole(4, 21.3)]
     return make_report(outcomes, config=probe_config(), price=PRICE)
@@ -163,7 +163,7 @@ def test_three_probes_have_intervals_and_their_check_knows_how_runs_differ(
 def test_a_count_whose_probes_tell_no_time_costs_the_others_nothing(
     make_report, probe_config, probes, make_outcome, snapshot
 ):
-    """The metric vanished at 4 nodes."""
+    """The metric disappeared at 4 nodes."""
     lost = make_outcome(4, 9.0, train_clock=None, unprojected="the program does not say how long")
     report = make_report([*probes(PROBES[:2]), lost], config=probe_config())
     assert report.train_clock == "projected"
@@ -176,7 +176,8 @@ def test_a_count_whose_probes_tell_no_time_costs_the_others_nothing(
 def test_whole_jobs_that_ended_themselves_early_are_named(
     design, make_report, make_config, probes, whole, snapshot
 ):
-    """A limit of steps was left in the program: what it did not make is projected, unasked."""
+    """A limit of steps was left in the program; the missing steps are projected, although nobody
+    requested a probe."""
     sweep = {"node_counts": [1, 2, 4], "design": design, "repeats": 3}
     report = make_report(probes(PROBES), config=make_config(sweep=sweep))
     assert report.train_clock == "projected"
@@ -185,7 +186,7 @@ def test_whole_jobs_that_ended_themselves_early_are_named(
 
 
 def test_probes_that_nothing_had_told_to_end_are_named(make_report, probe_config, probes, snapshot):
-    """The helper was told of 500 steps, and the program made 50 without its word."""
+    """The helper was given 500 steps, but the program made 50 without asking it."""
 
     def caveats(ended: str) -> set[str]:
         metrics = {"probe": {"ended": ended, "planned_steps": 500}}
@@ -294,7 +295,7 @@ def test_a_projected_sweep_is_compared_with_a_measured_one_only_where_that_is_as
 def test_projected_and_measured_sweeps_share_no_trend(
     make_report, probe_config, probes, whole, snapshot
 ):
-    """Not even where all else is alike; and the cost is that of what was billed."""
+    """This holds even if everything else is equal; the cost is that of the billed time."""
     points = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2, 3)]
     projected = make_report(probes(points), config=probe_config(), price=PRICE)
     runs = [whole(nodes, PROBED_SECONDS[nodes], repeat) for nodes, repeat in points]

@@ -1,4 +1,5 @@
-"""Jobs that a sweep of either design has asked for, by its outcomes and by its report."""
+"""Jobs that a sweep of either design has requested, derived from its outcomes and from its
+report."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def sequential(make_config):
 
 @pytest.fixture
 def runs(make_outcome):
-    """runs(points, nodes=changes): a completed run of each; {"metrics": …} at some count."""
+    """Return a completed run of each point, as in runs(points, nodes=changes)."""
 
     def make(points, **changes):
         return [
@@ -80,7 +81,8 @@ def test_the_sound_attempt_of_a_contended_point_gives_its_time(sequential, runs,
 
 
 def test_the_repeat_that_made_up_for_a_contended_run_counts(sequential, runs, make_outcome):
-    """As sweeps have it from before a contended run was repeated as an attempt at its point."""
+    """Sweeps have such a repeat from before contended runs were repeated as attempts at their
+    point."""
     contended, sound = {"attained_percent": 60.0}, {"attained_percent": 99.0}
     first = runs(FIRST, n4={"utilisation": contended})
     again = [*first, make_outcome(4, 21.0, 2, utilisation=sound)]

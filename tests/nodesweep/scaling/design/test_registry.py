@@ -1,4 +1,4 @@
-"""The designs are the same in the config and in the code."""
+"""The config and the code have the same designs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The sequential design: what comes next, when a count is answered, and that nothing but the
-outcomes decides it.
-"""
+"""The sequential design: its next points, and when a count has a verdict, both of which depend on
+the outcomes alone."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ WAVES = {1: 0.99, 2: 1.02, 3: 1.0, 4: 0.985, 5: 1.015}
 
 
 def times_of(curve, points, noise=1.0):
-    """Every second count is slow where the others are fast, so that noise does not cancel."""
+    """Return times in which every second count is slow where the others are fast, so that noise
+    does not cancel."""
     return {
         (nodes, repeat): curve[nodes]
         * math.exp(noise * math.log(WAVES[repeat]) * (-1 if nodes in (2, 8) else 1))
@@ -28,7 +28,7 @@ def times_of(curve, points, noise=1.0):
 
 
 def to_the_end(curve, *, noise=1.0, max_repeats=5, lost=(), counts=COUNTS, **options):
-    """Ask and answer until the design is done; its last word."""
+    """Request and complete runs until the design is done; return its final state."""
     times = {}
     while (progress := replay(times, counts, LIMITS, max_repeats, **options)).next_points:
         times |= times_of(curve, progress.next_points, noise)
@@ -55,7 +55,7 @@ def test_the_largest_count_and_what_it_is_compared_with_come_next(snapshot):
 
 
 def test_a_clock_that_is_lost_after_the_first_runs_does_not_cost_all_repeats():
-    """One more round for each count, and what is not known stays undecided."""
+    """Each count gets one more round, and counts without times stay undecided."""
     lost = [(nodes, repeat) for nodes in COUNTS for repeat in range(2, 6)]
     progress = to_the_end(REFERENCE, lost=lost)
     assert len(progress.points) == 10
@@ -119,7 +119,8 @@ def test_whole_seconds_may_hide_half_a_second():
 
 
 def test_what_has_ended_decides_alone_whatever_the_order():
-    """After a crash the same outcomes give the same next points; later ones change nothing."""
+    """After a crash the same outcomes give the same next points, and later outcomes change
+    nothing."""
     first = replay({}, COUNTS, LIMITS, 5).next_points
     times = times_of(REFERENCE, first, 6.0)
     times |= times_of(REFERENCE, [(1, 2), (4, 2), (8, 2)], 6.0)
@@ -180,7 +181,7 @@ def test_a_count_slower_than_a_smaller_one_fails_by_that_too(snapshot):
 
 
 def test_a_low_limit_of_efficiency_does_not_let_a_slower_count_pass():
-    """E of 45% at two nodes is slower than one."""
+    """An E of 45% at two nodes is slower than one node."""
     times = {(1, 1): 100.0, (1, 2): 101.0, (4, 1): 110.0, (4, 2): 111.0}
     progress = replay(times, (1, 4), Limits(0.2, 1.0), 2)
     assert {each.criterion: each.answer for each in progress.answers[0].limits} == {
@@ -190,7 +191,7 @@ def test_a_low_limit_of_efficiency_does_not_let_a_slower_count_pass():
 
 
 def test_errors_are_spent_over_counts_and_looks():
-    """The same times are held to a harder bound where more counts may be wrong."""
+    """The same times must meet a stricter bound if more counts may be wrong."""
     times = times_of(REFERENCE, [(n, r) for n in (1, 8) for r in (1, 2)])
     wide = replay(times | times_of(REFERENCE, [(2, 1), (4, 1), (4, 2)]), COUNTS, LIMITS, 2)
     narrow = replay(times, (1, 8), LIMITS, 2)
@@ -202,7 +203,7 @@ def test_errors_are_spent_over_counts_and_looks():
 
 
 def test_a_contended_first_run_takes_the_repeat_that_was_made_for_it():
-    """A sweep from before contended runs were repeated as further attempts at their point."""
+    """The sweep is from before contended runs were repeated as further attempts at their point."""
     first = times_of(REFERENCE, [(n, 1) for n in COUNTS]) | {(2, 1): None, (8, 1): None}
     whole = first | {(2, 2): None} | times_of(REFERENCE, [(8, 2), (2, 3)])
     progress = replay(whole, COUNTS, LIMITS, 5, contended={(2, 1), (2, 2), (8, 1)})
@@ -224,7 +225,7 @@ def test_a_baseline_that_stays_contended_ends_the_sweep(snapshot):
 
 
 def test_contended_repeats_are_no_lost_clock():
-    """One more round after the one that was contended."""
+    """One more round follows the contended one."""
     contended = {(1, 2), (4, 2), (8, 2)}
     progress = to_the_end(REFERENCE, lost=contended, contended=contended)
     assert by_nodes(progress) == {8: "pass"}

@@ -1,4 +1,4 @@
-"""The assumptions told beside a number of nodes that nobody measured."""
+"""The assumptions that are shown next to a node count that was not measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The range over all laws that fit: against an independent solver, and for curves of no law."""
+"""The range over all laws that fit, compared with an independent solver, and for curves that follow
+no law."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ SLOWEST = {1: 0.0, 2: 0.56419, 4: 1.02938, 8: 1.42360, 16: 1.76599}
 
 
 def fullness(nodes: int) -> float:
-    """Share of an accelerator that 12/N batches of its size fill."""
+    """Return the share of an accelerator that 12/N batches of its size use."""
     return 1 - math.exp(-12 / nodes)
 
 

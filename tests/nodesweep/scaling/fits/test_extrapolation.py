@@ -1,6 +1,5 @@
-"""The prediction beyond the measured counts: numbers worked out by hand, when there is none, and
-how its interval follows the noise and the number of runs.
-"""
+"""The prediction beyond the measured counts: numbers by hand, the cases without one, and the effect
+of noise and number of runs on its interval."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def amdahl(nodes: int) -> float:
 
 
 def ring(nodes: int) -> float:
-    """Fixed per-replica batch: r(N) = 1/N."""
+    """r(N) = 1/N under a fixed per-replica batch."""
     return (600 + 240 * (nodes - 1) / nodes) / nodes
 
 
@@ -44,7 +43,7 @@ def sweep(
     seed: int = 1,
     counts: Sequence[int] = COUNTS,
 ) -> Runs:
-    """Runs whose logarithms have that standard deviation."""
+    """Return runs whose logarithms have that standard deviation."""
     errors = np.random.default_rng(seed).normal(0, noise, (len(counts), runs))
     return {
         count: (times(count) * np.exp(each)).tolist()
@@ -53,7 +52,7 @@ def sweep(
 
 
 def spread(times: Callable[[int], float], deviation: float, counts=COUNTS) -> Runs:
-    """Three runs of each count about exact means: their logarithms are -d, 0 and d from it."""
+    """Return three runs of each count, whose logarithms are -d, 0 and d from the exact mean."""
     factors = (math.exp(-deviation), 1.0, math.exp(deviation))
     return {count: [times(count) * factor for factor in factors] for count in counts}
 
@@ -83,7 +82,8 @@ def width(found: LawPredictions) -> float:
 
 
 def refusal(found: Extrapolation) -> str:
-    """Why there is no prediction; that there is no number either is looked at here."""
+    """Return the reason why there is no prediction, after checking that there is no number
+    either."""
     assert not found.supported.value
     assert (found.train_seconds, found.interval, found.leave_one_out_seconds) == (None, None, None)
     assert (found.by_law, found.assumes) == ({}, None)
@@ -100,7 +100,8 @@ def test_noise_is_pooled_over_the_counts():
 
 
 def test_interval_spans_more_than_the_fitted_laws():
-    """No term but N fits these times without noise; with it many do, and they differ at 16."""
+    """Without noise, only the term N fits these times; with noise many terms do, and they differ at
+    16."""
     found = said(spread(amdahl, 0.01))
     assert found.interval is not None and found.rejected == ()
     assert found.interval.low < 0.95 * amdahl(16) and found.interval.high > 1.2 * amdahl(16)

@@ -1,6 +1,5 @@
-"""Fitted laws against numbers worked out by hand, curves of known parameters, and the rules of what
-may be claimed.
-"""
+"""Fitted laws compared with numbers by hand and with curves of known parameters, and the rules for
+claims about them."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def usl(nodes: int) -> float:
 
 
 def ring(nodes: int) -> float:
-    """Fixed per-replica batch: r(N) = 1/N."""
+    """r(N) = 1/N under a fixed per-replica batch."""
     return (600 + 240 * (nodes - 1) / nodes) / nodes
 
 
@@ -40,12 +39,12 @@ def curve(times: Callable[[int], float], nodes: tuple[int, ...] = EIGHT) -> Poin
 
 
 def same_steps(points: Points) -> dict[int, float]:
-    """r(N) under a fixed global batch, at each point and at twice the largest N."""
+    """Return r(N) under a fixed global batch, at each point and at twice the largest N."""
     return {nodes: 1.0 for nodes in [*dict(points), 2 * max(dict(points))]}
 
 
 def fewer_steps(points: Points) -> dict[int, float]:
-    """r(N) = N0/N under a fixed per-replica batch."""
+    """Return r(N) = N0/N under a fixed per-replica batch."""
     return {nodes: min(dict(points)) / nodes for nodes in same_steps(points)}
 
 

@@ -111,7 +111,7 @@ def probe(name: str, nodes: int, repeat: int = 1, **changes: Any) -> JobOutcome:
 
 
 def all_runs(repeats: int = 3, make: Callable[..., JobOutcome] = run) -> list[JobOutcome]:
-    """Return every arm's runs, this many each."""
+    """Return this many runs of every arm."""
     return [
         make(name, nodes, repeat) for repeat in range(1, repeats + 1) for name, nodes in SECONDS
     ]

@@ -1,4 +1,4 @@
-"""Which job is of which type, and what memory and failing programs rule out."""
+"""The type of each job, and the counts that memory and failing programs rule out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arm answers which question, and what is on the time-cost front."""
+"""The arm that answers each question, and the arms on the time-cost front."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def judged(config, outcomes):
 
 
 def chosen(config, outcomes):
-    """(type, nodes) and reason of each answer."""
+    """Return (type, nodes) and the reason of each answer."""
     return [
         ((answer.instance_type, answer.nodes), answer.reason)
         for answer in choose_cells(config, judged(config, outcomes))

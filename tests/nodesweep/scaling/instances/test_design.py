@@ -1,4 +1,4 @@
-"""Which arms a probe sweep of several types goes on with."""
+"""The arms with which a probe sweep of several types continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def samples(seconds, usd, n=2, waited=None):
 
 
 def runs_of(**means):
-    """{arm: {repeat: sample}} of arms that all have three repeats."""
+    """Return {arm: {repeat: sample}} of arms that all have three repeats."""
     return {
         Cell(Arm(name, name), 1): {at + 1: sample for at, sample in enumerate(samples(*mean, n=3))}
         for name, mean in means.items()
@@ -32,7 +32,8 @@ def runs_of(**means):
 
 
 def of_types(**costs):
-    """{arm: {repeat: sample}} of types with these costs that scale ideally, 800 s at one node."""
+    """Return {arm: {repeat: sample}} of types with these costs that scale ideally, 800 s at one
+    node."""
     return {
         Cell(Arm(name, name), nodes): {
             at + 1: sample for at, sample in enumerate(samples(800 / nodes, usd, n=3))
@@ -173,7 +174,8 @@ def test_an_arm_is_probed_again_once_the_better_one_turns_out_to_be_late():
 
 
 def test_what_is_asked_for_does_not_change_with_later_runs():
-    """A pure function of what has ended: a run that nobody asked for changes nothing."""
+    """The result is a pure function of the ended runs; a run that was not requested changes
+    nothing."""
     runs = runs_of(a=(100, 1.0), b=(150, 1.5))
     runs[B][3] = Sample(1.0, 0.01)
     assert replay_rounds(runs, [A, B], 3, NO_GOALS).asked == (
@@ -192,7 +194,7 @@ def test_an_arm_without_a_time_or_without_memory_is_asked_no_more():
 
 @pytest.mark.parametrize("goals", [NO_GOALS, RecommendationConfig(deadline_seconds=110)])
 def test_the_best_arm_is_dropped_in_at_most_the_promised_share(goals):
-    """Arms that are equal in truth, the worst case: any that is dropped counts."""
+    """The arms are truly equal, which is the worst case, so that each dropped arm is an error."""
     generator = random.Random(7)
     arms = [Cell(Arm(str(number), str(number)), 1) for number in range(4)]
     wrong = 0

@@ -1,4 +1,4 @@
-"""Progress of a sweep of several types: its jobs so far, the next ones, and why."""
+"""Progress of a sweep of several types: its jobs so far, the next jobs, and the reason for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a sweep of several types: one for all, and each type's own."""
+"""The report of a sweep of several types: a joint report, and a report of each type."""
 
 from __future__ import annotations
 
@@ -241,9 +241,8 @@ def test_the_page_and_the_markdown_have_every_arm(types_config, types_report):
 
 
 def test_each_types_runs_link_to_their_own_logs(types_config, types_report):
-    """The sweep's report has those of the recommended type, here the second; each type's own lies
-    a folder below.
-    """
+    """The sweep's report links to the logs of the recommended type, here the second; each type's
+    own report is a folder below."""
     report, by_type = types_report(types_config({"deadline_seconds": 1500}), all_runs(1))
     logs = [
         names.log_link(names.log_file(point.job_name, "algo-1"))
@@ -262,7 +261,7 @@ def test_each_types_runs_link_to_their_own_logs(types_config, types_report):
 
 
 def log_links(report, logs):
-    """Where the page's rows of runs link to, of the kept logs."""
+    """Return the targets of links in the page's rows of runs, given the stored logs."""
     page = render_files(report, logs)["report.html"].decode()
     return re.findall(r'href="((?:\.\./)?logs/[^"]+)"', page)
 

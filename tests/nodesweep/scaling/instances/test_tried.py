@@ -1,4 +1,5 @@
-"""A predicted change as a variant: which one a config can try, where, and what came of it."""
+"""A predicted change as a variant: the change that a config can try, at which count, and its
+result."""
 
 from __future__ import annotations
 
@@ -181,7 +182,7 @@ def test_batches_given_as_numbers_double_with_the_batch_of_the_config(config_wit
     ],
 )
 def test_twice_the_batch_takes_half_of_counted_steps(config_with, given, changed):
-    """So that the variant trains on the same samples, by whose time and cost arms are compared."""
+    """The variant then trains on the same samples, by whose time and cost arms are compared."""
     settings = settings_by_remedy(config_with(given, batch=GLOBAL, learning_rate=None, steps=11))
     assert settings.get("batch", {}) == changed
     [one] = settings_by_remedy(config_with({"batch_size": 8}, steps=1)).values()
@@ -282,7 +283,7 @@ DOUBLED = {"name": "batch", "set": {"training.hyperparameters.batch_size": 64}}
 
 
 def talked(arm, seconds, samples, work=1, per_step=1.0):
-    """Return runs of so many seconds of computation and of communication, with their samples."""
+    """Return runs with these seconds of computation and of communication, with their samples."""
     made = []
     for nodes, (compute, communication) in seconds.items():
         for repeat in range(1, 4):

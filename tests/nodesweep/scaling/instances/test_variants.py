@@ -1,4 +1,4 @@
-"""A sweep of variants: its points, jobs and report, one for all and each variant's own."""
+"""A sweep of variants: its points, jobs and joint report, and a report of each variant."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_it_is_read_back_as_it_was_written(variants_config):
 
 
 def test_the_sweeps_trend_is_that_of_the_variant_that_it_recommends(variants_config):
-    """So that a regression is judged by earlier sweeps of the same variant."""
+    """A regression is thus judged by earlier sweeps of the same variant."""
     config = variants_config(FP16, goals={"deadline_seconds": 800})
     report, by_arm = report_of(config, all_runs())
     base, fp16 = (measured_under(by_arm[arm]) for arm in arms_of(config))
@@ -218,7 +218,8 @@ def test_a_larger_batch_without_a_metric_leaves_convergence_open(variants_config
 
 
 def counted(runs, of_base, of_variant, **metrics):
-    """Return the runs with the samples that base and the variant processed; None: not counted."""
+    """Return the runs with the samples that base and the variant processed; None if they were not
+    counted."""
 
     def of(each):
         processed = of_variant if "b-r" in each.job_name else of_base
@@ -257,7 +258,7 @@ def test_variants_whose_work_is_unknown_have_a_caveat(variants_config, types_con
 
 
 def test_advice_is_on_the_recommended_variants_own_config(make_config):
-    """So that a variant with SMDDP is not advised to use it."""
+    """A variant with SMDDP is thus not advised to use it."""
     times = {("a", 1): 4000.0, ("a", 4): 3000.0, ("b", 1): 2000.0, ("b", 4): 1500.0}
     runs = [
         replace(run(*cell, train_seconds=seconds), instance_type="ml.p4d.24xlarge")
@@ -318,7 +319,7 @@ def test_a_plan_estimates_no_design_that_cannot_compare_variants_and_names_a_pri
 
 
 def probes(config, *, but=()):
-    """Return a probe of every cell that was not asked for yet, except of those in `but`."""
+    """Return a probe of every cell that was not requested yet, except of those in `but`."""
     done = []
     while (progress := sweep_progress(config, done)).next_keys:
         for key in progress.next_keys:

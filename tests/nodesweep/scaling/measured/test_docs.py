@@ -1,4 +1,5 @@
-"""docs/measured-tables.md and examples/measured_times: the tables are read, the scripts run."""
+"""The tables of docs/measured-tables.md are read, and the scripts of examples/measured_times
+run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders with a metrics.json each: what is read from them, and every refusal."""
+"""Folders with a metrics.json each: the values read from them, and every refusal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(place: str, seconds: float = 9.0, world: int | None = None, **more: Any)
 
 
 def observed(place: str, world: int, *hosts: str | None, batch: Any = 16) -> Any:
-    """The files of a run that nodesweep observed; rank 1 and the later ones are one file each."""
+    """Return the files of a run that nodesweep observed, with a file for each rank from 1 on."""
     ranks = [
         rank(number, forward=6.0, communication=2.0 if world > 1 else 0.0, start=1.0)
         | {"node": hosts[number] if hosts else None}

@@ -1,4 +1,4 @@
-"""A table of measured times: values that are read, and every refusal."""
+"""A table of measured times: the values read from it, and every refusal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesweep.scaling.measured.table import MeasuredTableError, read_measured
 
 
 def problems(table: str | bytes) -> str:
-    """Return every problem of a table that is refused, one a line."""
+    """Return every problem of a table that is refused, one per line."""
     with pytest.raises(MeasuredTableError) as refused:
         read_measured(table)
     return "\n".join(refused.value.problems)
@@ -251,7 +251,7 @@ def test_every_problem_is_found_in_order_and_twenty_are_shown(snapshot):
     ("rows", "lines"), [("1,9,1\n1,8,1\n2,x,1\n2,5\n2,,2\n", [3, 4, 5, 6]), ("1,x,1\n1,9,1\n", [2])]
 )
 def test_problems_of_cells_and_of_rows_stand_in_the_order_of_the_lines(rows, lines, snapshot):
-    """A row with a bad cell counts for nothing else."""
+    """A row with a bad cell is used for no other check."""
     found = problems(f"nodes,train_seconds,repeat\n{rows}")
     assert [int(problem.split()[1].rstrip(":")) for problem in found.splitlines()] == lines
     assert found == snapshot

@@ -1,4 +1,4 @@
-"""Files that are no table of measured times are refused, most of them by their first bytes."""
+"""Files that are not tables of measured times are refused, most of them by their first bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit of the share attained (docs/method.md, "Attainment")."""
+"""The limit of the attained share (docs/method.md, "Attainment")."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from nodesweep.scaling.outcome.attainment import (
 
 @dataclass(frozen=True)
 class Run:
-    """A run and what its nodes attained."""
+    """A run and the CPU shares that its nodes attained."""
 
     utilisation: dict[str, float] = field(default_factory=dict)
 
 
 def worst_error(least: float) -> float:
-    """Of the efficiency that is measured where runs attained `least` or more, over all true ones
-    up to 1.
-    """
+    """Return the largest error of the efficiency where runs attained `least` or more, over all true
+    efficiencies up to 1."""
     shares = [least + (1 - least) * step / 20 for step in range(21)]
     return max(
         abs(efficiency * of_n / of_baseline - efficiency)

@@ -1,4 +1,4 @@
-"""Runs on CPUs whose speed moved (docs/method.md, "What a CPU second is worth")."""
+"""Runs on CPUs whose speed varied (docs/method.md, "What a CPU second is worth")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesweep.scaling.report.tables.attempts import attempts_table
 
 @dataclass(frozen=True)
 class Run:
-    """A run and what was measured of its nodes."""
+    """A run and the measurements of its nodes."""
 
     utilisation: dict[str, float] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""A part of a number is no measurement."""
+"""A part of a number is not a measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesweep.scaling.outcome.cut_numbers import cut_by
 
 
 def read(regex: str, text: str) -> list[str | None]:
-    """Of each match the whole word that it is a part of, or None."""
+    """Return, for each match, the whole word that contains it, or None."""
     pattern = compile_metric(regex)
     return [cut_by(pattern, text, match) for match in pattern.finditer(text)]
 

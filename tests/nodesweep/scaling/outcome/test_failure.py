@@ -1,4 +1,5 @@
-"""Which node failed first: the reason's word, else the log's; a lost connection names nobody."""
+"""The node that failed first, according to the failure reason or else the log; a lost connection
+identifies no node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which lines of a node's log are shown while it runs: never one less than the program's own."""
+"""The lines of a node's log that are shown while it runs, which include all lines of the
+program."""
 
 from __future__ import annotations
 
@@ -167,7 +168,7 @@ def test_the_platforms_words_on_quotas_are_not_the_programs() -> None:
 
 
 def test_captured_logs_keep_every_line_of_their_tracebacks() -> None:
-    """Real logs of failed jobs: what stands between a traceback and its error is all there."""
+    """Real logs of failed jobs keep all lines between a traceback and its error."""
     read = 0
     for path in sorted(CAPTURED.iterdir()):
         lines = path.read_text().splitlines()
@@ -218,7 +219,7 @@ def test_ranks_below_one_launcher_say_the_same_line_once() -> None:
 
 
 def test_agents_that_end_apart_are_not_the_programs() -> None:
-    """torchrun's own words at the end of a job that completed, captured from torch 2.13."""
+    """The lines are torchrun's own at the end of a completed job, captured from torch 2.13."""
     race = (CAPTURED / "shutdown_race.log").read_text().splitlines()
     after = ["epoch 2 done", "frame #3: a program's own line"]
     assert programs([*race, *after]) == [race[0], "done 1", *after]

@@ -1,4 +1,4 @@
-"""Facts that a program gives about itself in its log."""
+"""Facts about itself that a program prints to its log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nodesweep.scaling.outcome.logged import (
 
 
 def lines(*said: str) -> list[LogLine]:
-    """ "algo-2: text", a second apart."""
+    """Return log lines from texts such as "algo-2: text", a second apart."""
     return [
         LogLine(1000 * second, *text.split(": ", 1)) for second, text in enumerate(said, start=1)
     ]
@@ -279,7 +279,8 @@ def test_a_line_is_read_whatever_stands_around_it(text: str) -> None:
 
 
 def test_a_definition_is_searched_in_the_line_as_it_stands_first() -> None:
-    """It may name a mark; one that is anchored finds the text without it."""
+    """The expression may name a mark of the line; an anchored one finds the text without the
+    mark."""
     said = lines("algo-1: [1,0]<stdout>:INFO:root:took 7 s")
     for regex in (
         r"^\[1,0\]<stdout>:INFO:root:took (\d+) s",
@@ -330,7 +331,7 @@ def test_a_world_size_with_a_separator_contradicts_no_plan() -> None:
 
 
 def test_the_platforms_part_of_a_number_does_not_count_either() -> None:
-    """CloudWatch has what the group matched: 9.1 of the last line's 9.1e-05."""
+    """CloudWatch has the group's match, which is 9.1 of the last line's 9.1e-05."""
     regex = "val_loss=([0-9.]+)"
     job = replace(defining(final_metric=regex), final_metrics={"final_metric": 9.1})
     said = lines("algo-1: val_loss=0.25", "algo-1: val_loss=9.1e-05")

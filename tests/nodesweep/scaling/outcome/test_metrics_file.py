@@ -1,4 +1,5 @@
-"""A metrics.json and the other ranks' files, as a program may have left them."""
+"""A metrics.json and the files of the other ranks, in every form in which a program may leave
+them."""
 
 from __future__ import annotations
 

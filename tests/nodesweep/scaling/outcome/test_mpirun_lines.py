@@ -1,8 +1,10 @@
-"""Why a job of mpirun failed, by what it wrote: its own failure, or the end of one of its ranks.
+"""The reason why a job of mpirun failed, from its output: its own failure, or the end of one of its
+ranks.
 
-captured_logs/ has the words of Open MPI 4.1.4 (mpirun_*) and 5.0.11 (prterun_*), two ranks on one
-node; _tag: under -tag-output. Rank 1 exited with 3, was killed, raised (under MPI: and called
-MPI_Abort, as `python -m mpi4py` does), called MPI_Abort(7), or sent to rank 99.
+captured_logs/ has the output of Open MPI 4.1.4 (mpirun_*) and 5.0.11 (prterun_*) with two ranks on
+one node, and in files with _tag under -tag-output. Rank 1 exited with 3, was killed, raised an
+exception (under MPI it also called MPI_Abort, as `python -m mpi4py` does), called MPI_Abort(7), or
+sent to rank 99.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def failure_of(name: str, exit_code: int = 1, nodes: int = 1) -> FailureLog:
 def test_mpiruns_own_failure_is_the_reason(
     name: str, exit_code: int, snapshot: SnapshotAssertion
 ) -> None:
-    """Never a signal: mpirun's own exit code 132 is no SIGILL."""
+    """The reason is never a signal: mpirun's own exit code 132 does not mean SIGILL."""
     failure = failure_of(name, exit_code)
     assert failure.error is not None
     assert failure.error.said == snapshot
@@ -96,7 +98,7 @@ def test_a_programs_own_rules_of_dashes_are_its_own() -> None:
 
 
 def test_two_ranks_in_one_line_are_two() -> None:
-    """As Open MPI 4 writes them, and as the toolkit marks them."""
+    """The lines are as Open MPI 4 writes them, and as the toolkit marks them."""
     line = "[1,0]<stdout>:rank=0; train_seconds=2.5;[1,1]<stdout>:rank=1; train_seconds=2.6;"
     for said in (line, line.replace("[1,1]", "[1,mpirank:1,algo-2]")):
         assert [(part.rank, part.text) for part in plain_lines(said)] == [

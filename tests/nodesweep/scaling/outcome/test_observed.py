@@ -1,4 +1,4 @@
-"""A metrics.json that nodesweep wrote for a program which reports no time itself."""
+"""A metrics.json that nodesweep wrote for a program that reports no time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what came back from a job."""
+"""The outcome read from a job's results."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_a_simulation_confirms_and_contradicts_nothing():
 
 
 def test_nodes_that_never_talked_are_a_failed_point_with_both_numbers(snapshot):
-    """Each of two nodes trained alone and said so."""
+    """Each of two nodes trained alone and reported it."""
     alone = read_logged_run(Logged({"train_seconds": 6.0}, frozenset({1})))
     assert (alone.status, alone.world_size, alone.completed, alone.failure_is_transient) == (
         "Failed",

@@ -1,4 +1,4 @@
-"""A line's text, whatever launcher, logger, terminal or progress bar stands around it."""
+"""The text of a line without the additions of launchers, loggers, terminals and progress bars."""
 
 from __future__ import annotations
 

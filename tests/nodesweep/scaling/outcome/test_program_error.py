@@ -1,10 +1,10 @@
-"""The errors that a newcomer meets first, each by the log of a program that makes it.
+"""The errors that new users meet first, each in the log of a program that causes it.
 
 captured_logs/ has the logs of such programs under sagemaker-training 5.1.4 and torch 2.13.0 (gloo,
-two ranks on one node), their environment dumps shortened: a module that is missing, a path that is
-not there, an argument that is not known, a rank that raised (label 17), that was killed, that
-wanted 4 PB, and one that skipped an all_reduce. In `address` a shell script's torchrun found its
-port taken; in `abort` a rank called os.abort() under PYTHONFAULTHANDLER=1.
+two ranks on one node), with shortened environment dumps: a missing module, a missing path, an
+unknown argument, a rank that raised an exception (label 17), a rank that was killed, a rank that
+requested 4 PB, and a rank that skipped an all_reduce. In `address` a shell script's torchrun found
+its port in use; in `abort` a rank called os.abort() under PYTHONFAULTHANDLER=1.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def test_a_fault_without_a_frame_of_the_users_names_the_program(
 
 
 def test_a_crash_in_pieces_is_made_whole(snapshot: SnapshotAssertion) -> None:
-    """As the toolkit passes the fault handler's words on, a line each."""
+    """The toolkit passes on the fault handler's output line by line."""
     pieces = (CAPTURED / "abort_in_pieces.log").read_text().splitlines()
     log = [f"algo-{1 + (index % 7 == 3)}: {line}" for index, line in enumerate(["step=1;"] * 4)]
     log += [f"algo-1: {line}" for line in pieces]

@@ -1,8 +1,8 @@
-"""A program's own lines are told from those of the toolkit and torchrun, in captured logs.
+"""A program's own lines are distinguished from those of the toolkit and torchrun, in captured logs.
 
-CAPTURED is the log of one node with two ranks under sagemaker-training 5.1.4 and torch 2.13.0, its
-environment and its traceback shortened: the toolkit's own log came first, and the spaces at the
-beginning of most lines are lost. A backslash at the end of a line joins it with the next.
+CAPTURED is the log of one node with two ranks under sagemaker-training 5.1.4 and torch 2.13.0, with
+a shortened environment and traceback. The toolkit's own log comes first, and most lines have lost
+their leading spaces. A backslash at the end of a line joins it with the next line.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_only_the_rank_that_failed_first_keeps_its_marked_lines(
 
 
 def test_torchrun_below_mpirun_is_told_from_the_program_too() -> None:
-    """Each line of the captured log as mpirun's node 1 marks it, some of it in colour."""
+    """Each line of the captured log is marked as by mpirun's node 1, some of them in color."""
     marked = [f"[1,mpirank:1,algo-2]<stderr>:\x1b[31m{line}\x1b[0m" for line in CAPTURED]
     found = find_program_lines(marked)
     assert [CAPTURED[index] for index in found.indices] == USAGE
@@ -148,7 +148,7 @@ def test_torchrun_below_mpirun_is_told_from_the_program_too() -> None:
 
 
 def test_node_without_a_line_of_its_program_keeps_the_toolkits() -> None:
-    """A program that is not there at all: the toolkit's words are the only ones."""
+    """The program does not exist, so that the toolkit's lines are the only ones."""
     log = [
         "algo-1: 2026-11-22 14:00:04,297 sagemaker-training-toolkit ERROR    no such file: train.py"
     ]

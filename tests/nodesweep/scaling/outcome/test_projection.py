@@ -1,4 +1,4 @@
-"""A whole run projected from a probe, worked by hand."""
+"""A full run projected from a probe, with numbers worked out by hand."""
 
 from __future__ import annotations
 

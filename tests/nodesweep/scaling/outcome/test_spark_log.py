@@ -1,4 +1,4 @@
-"""The last words of a program that ran on Spark, between Spark's own."""
+"""The last words of a program that ran on Spark, between lines of Spark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The bill of a sweep's jobs, and which attempts its budget and sweep.max_retries still
-allow.
-"""
+"""The cost of a sweep's jobs, and the attempts that its budget and sweep.max_retries still
+allow."""
 
 from __future__ import annotations
 
@@ -77,7 +76,8 @@ def test_kept_nodes_count_in_full_until_their_time_is_final(
 
 
 def allowance(make_config, usd_per_hour=DOLLAR_A_SECOND, **sweep):
-    """Attempts of 200 s, 80 of training and 120 to stop, at a dollar per node-second."""
+    """Return the allowance for attempts of 200 s, 80 s of training and 120 s to stop, at a dollar
+    per node-second."""
     return Allowance(
         make_config(training={"max_runtime_seconds": 80}, sweep=sweep), {"": usd_per_hour}
     )

@@ -1,4 +1,4 @@
-"""A run whose nodes were contended is run again by the sweep itself, in every design."""
+"""A run with contended nodes is repeated by the sweep itself, in every design."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = {1: 80.0, 2: 41.0, 4: 21.0}
 
 
 def contended(order: Submit, share: float | None, seconds: float | None = None) -> JobOutcome:
-    """The job completed, and its nodes attained that share of their CPU; None: unknown."""
+    """Return the outcome of a job whose nodes attained that share of their CPU; None if unknown."""
     point = order.attempt.point
     return outcome(
         point.nodes,
@@ -32,8 +32,10 @@ def contended(order: Submit, share: float | None, seconds: float | None = None) 
 
 
 def play(queue, shares, earlier=()):
-    """Run until it is done; `shares` has what each of a count's runs attains in turn, then 1. The
-    (nodes, repeat, attempt) of the jobs that were new, and what was refused.
+    """Run a queue until it is done; return (nodes, repeat, attempt) of its new jobs, and the
+    refusals.
+
+    `shares` has the shares that a count's runs attain in turn; later runs attain 1.
     """
     left = {nodes: list(each) for nodes, each in shares.items()}
     there = {each.job_name: each for each in earlier}
@@ -123,7 +125,7 @@ def _queue(config):
 
 
 def earlier_of(make_config, shares, **sweep):
-    """Return the outcomes of a sweep that ran as `shares` says."""
+    """Return the outcomes of a sweep whose runs attained these shares."""
     queue = queue_of(make_config, repeats=1, **sweep)
     play(queue, shares)
     return queue.outcomes

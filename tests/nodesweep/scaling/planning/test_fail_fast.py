@@ -1,4 +1,4 @@
-"""The next start of a sweep, and when it gives up, as decisions over values."""
+"""The next start of a sweep, and when the sweep gives up, as decisions without side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fallback types: only the first job may choose, and every other asks for what it got."""
+"""Fallback types: only the first job has a choice, and all others request the type that it got."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def queue_of(config):
 
 
 def types_of(order):
-    """The types that the job's request names."""
+    """Return the types that the job's request names."""
     training = order.spec.training
     return [training.instance_type, *training.instance_fallbacks]
 

@@ -1,4 +1,4 @@
-"""Batch sizes, learning rates, order and cost bound."""
+"""Batch sizes, learning rates, order and maximum cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A probe sweep in the queue of attempts: probes, then the check, and the same after a crash."""
+"""A probe sweep in the queue of attempts: probes, then the validation run, and the same after a
+crash."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def finish(queue, order):
 
 
 def completed(order):
-    """A probe foretells about the time of its count, a whole job takes it."""
+    """Return a job's outcome; a probe projects about the time of its count, a full job takes it."""
     seconds = SECONDS[order.attempt.point.nodes]
     outcome = replace(ended(order), clocks=Clocks(train_seconds=seconds))
     if is_probe(order):
@@ -163,8 +164,9 @@ def test_the_cost_bound_has_checks_at_the_two_largest_counts(make_config):
 
 
 def resumed(make_config, orders, failed=(), **sweep):
-    """The queue of a second run, to its end: `orders` are the jobs of the first, of which those of
-    `failed` failed. Returns it with the jobs that it started anew.
+    """Run the queue of a second run to its end; return the queue with the jobs that it started.
+
+    `orders` are the jobs of the first run, of which those of `failed` failed.
     """
     there = {order.job_name: order for order in orders}
     queue, new = probing(make_config, **sweep), []
@@ -186,12 +188,13 @@ def resumed(make_config, orders, failed=(), **sweep):
 
 
 def finish_earlier(queue, order):
-    """As finish(), of a job that an earlier run ended."""
+    """Finish a job of an earlier run, as finish() does."""
     queue.settle_earlier(described(order, billable_seconds=100), completed(order))
 
 
 def moved(make_config):
-    """The jobs of a sweep whose probe at 4 nodes failed, so that its check ran at 2."""
+    """Return the jobs of a sweep whose probe at 4 nodes failed, so that its validation ran at 2
+    nodes."""
     queue, orders = probing(make_config), []
     while isinstance(order := queue.next_order(), Submit):
         queue.confirm(order, frozenset({order.job_name}))

@@ -22,7 +22,8 @@ THE_PROGRAMS = "AlgorithmError: boom"
 
 
 def queue_of(make_config, usd_per_hour=None, max_runtime_seconds=80, **sweep):
-    """A sweep over 1, 2 and 4 nodes in this order, of code that is known to run."""
+    """Return the queue of a sweep over 1, 2 and 4 nodes in this order, with code that has run
+    before."""
     sweep = {
         "node_counts": [1, 2, 4],
         "order": "ascending",
@@ -36,7 +37,7 @@ def queue_of(make_config, usd_per_hour=None, max_runtime_seconds=80, **sweep):
 
 
 def submit(queue, claimed=frozenset()):
-    """The next job, claimed and confirmed."""
+    """Claim and confirm the next job, and return it."""
     order = queue.next_order()
     assert isinstance(order, Submit), order
     answer = queue.confirm(order, frozenset(claimed) | {order.job_name})
@@ -49,7 +50,7 @@ def described(order, state="completed", **members):
 
 
 def ended(order, reason=None):
-    """The outcome of a job: completed, or failed for this reason."""
+    """Return the outcome of a job that completed, or that failed for this reason."""
     point, seconds = order.attempt.point, None if reason else 10.0
     return outcome(
         point.nodes,

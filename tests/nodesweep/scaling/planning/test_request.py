@@ -105,9 +105,8 @@ def recording(name):
 
 
 def config_like(name, distribution, make_config):
-    """The config that says what the recorded estimator was told
-    (tests/nodesweep/scaling/record_sdk_requests.py).
-    """
+    """Return the config that corresponds to the arguments of the recorded estimator
+    (tests/nodesweep/scaling/record_sdk_requests.py)."""
     return make_config(
         training={
             "distribution": distribution,

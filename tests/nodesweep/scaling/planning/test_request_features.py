@@ -1,6 +1,5 @@
-"""Job features in the CreateTrainingJob request, and every request held to botocore's model of the
-service.
-"""
+"""Job features in the CreateTrainingJob request, and every request checked against botocore's model
+of the service."""
 
 from __future__ import annotations
 
@@ -63,9 +62,8 @@ def requests_of(config):
 
 @pytest.fixture
 def request_with(make_config):
-    """request_with(spot=…) is the first request of the small config with that in its training
-    section.
-    """
+    """Return the first request of the small config with these training settings, as in
+    request_with(spot=…)."""
 
     def make(dataset=None, **training):
         return requests_of(make_config(training=training, dataset=dataset or {}))[0]
@@ -290,7 +288,7 @@ def assert_valid(request: dict[str, Any], shape: StructureShape) -> None:
 
 
 def model_problems(value: Any, shape: Shape, path: str = "") -> list[str]:
-    """Check what ParamValidator leaves out: maxima, patterns and enumerations of the model."""
+    """Check the maxima, patterns and enumerations of the model, which ParamValidator ignores."""
     found = []
     size = len(value) if hasattr(value, "__len__") else value
     most, pattern, allowed = (shape.metadata.get(key) for key in ("max", "pattern", "enum"))

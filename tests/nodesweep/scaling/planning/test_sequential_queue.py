@@ -36,12 +36,12 @@ def completed(order, noise):
 
 
 def finish(queue, order, noise=0.01):
-    """It completed after about the time of its node count."""
+    """Complete a job after about the time of its node count."""
     queue.settle(described(order), completed(order, noise))
 
 
 def to_the_end(queue, noise=0.01):
-    """Every job to its end, one after the other; what was submitted."""
+    """Run every job to its end, one after the other; return the submitted jobs."""
     orders = []
     while not isinstance(order := queue.next_order(), Done):
         assert isinstance(order, Submit)

@@ -1,4 +1,4 @@
-"""The job of a point, in no backend's words."""
+"""The job of a point, independent of any backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INPUTS = ResolvedInputs("bench-20260102000000-01234567", "image@sha256:1", "s3:/
 
 
 def render(spec: JobSpec):
-    """A request as a backend may make it: here, all but what identifies it."""
+    """Render a request like a backend, with everything but the job's identity."""
     return {"nodes": spec.nodes, "type": spec.instance_type, "variables": dict(spec.variables)}
 
 

@@ -63,7 +63,8 @@ def arm_of(order):
 
 
 def to_the_end(queue, fails):
-    """Every job that is sent, each ended as `fails` says of it: a reason, or None."""
+    """End every job that is sent, with the reason that `fails` returns, or None; return the
+    jobs."""
     sent = []
     while not isinstance(order := queue.next_order(), Done):
         if isinstance(order, Refuse):
@@ -238,7 +239,8 @@ BEATEN = {(CHEAP, 1): 400.0, (CHEAP, 2): 390.0, (FAST, 1): 90.0, (FAST, 2): 47.0
 
 
 def probed(order):
-    """Return the projection of an arm's probe, which grows with repeats, or the check's time."""
+    """Return the projection of an arm's probe, which grows with repeats, or the time of the
+    validation run."""
     seconds = BEATEN[arm_of(order)[:2]] * (1 + 0.001 * order.attempt.point.repeat)
     clocks = Clocks(train_seconds=seconds, billable_seconds=seconds)
     outcome = replace(ended(order), clocks=clocks, instance_type=arm_of(order)[0])
@@ -250,7 +252,8 @@ def probed(order):
 
 
 def probe_all(queue, there=()):
-    """The jobs that are started, in their order; `there`: those that an earlier run has ended."""
+    """Return the jobs that are started, in order; `there` are jobs that an earlier run has
+    ended."""
     names_there = [order.job_name for order in there]
     queue.count_earlier(names_there, [described(order) for order in there])
     started = []

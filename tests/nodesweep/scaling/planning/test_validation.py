@@ -1,4 +1,5 @@
-"""Which engine validates a dataset, what its Processing job is sent, and what it may cost."""
+"""The engine that validates a dataset, the request of its Processing job, and the job's maximum
+cost."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ STARTED = datetime(2026, 1, 2, tzinfo=UTC)
 
 @pytest.fixture
 def config(make_config):
-    """config(engine="spark", …): the data in S3; the keywords are those of dataset.validation."""
+    """Return a config with data in S3, as in config(engine="spark", …); the keywords are those of
+    dataset.validation."""
 
     def make(source="s3://raw/tables", sections=None, **asked):
         dataset = {"source": source, "validation": asked}

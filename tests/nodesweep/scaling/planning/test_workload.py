@@ -1,6 +1,5 @@
-"""A workload sized in seconds: the first run counts the steps, and every other job is told them,
-in whichever run of the sweep it starts.
-"""
+"""A workload in seconds: the first run counts the steps, and every other job of the sweep gets
+their number, whichever run starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The terms of T(N) against truths made by hand from the same laws, and what stays open."""
+"""The terms of T(N) compared with truths computed from the same laws, and terms that stay
+undetermined."""
 
 from __future__ import annotations
 

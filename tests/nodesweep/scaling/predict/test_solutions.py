@@ -1,4 +1,4 @@
-"""The terms of a sum that few measurements leave open."""
+"""The terms of a sum that too few measurements leave undetermined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caveats by comparison with a plain sweep."""
+"""Caveats compared with those of a plain sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of contended nodes, where the answer hangs on them and where it does not."""
+"""The report of contended nodes, where the answer depends on them and where it does not."""
 
 from __future__ import annotations
 

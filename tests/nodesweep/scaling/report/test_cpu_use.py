@@ -1,4 +1,4 @@
-"""The CPU that the nodes used, as the first hint of what limits a job."""
+"""The CPU time that the nodes used, as a first hint at the limit of a job."""
 
 from __future__ import annotations
 

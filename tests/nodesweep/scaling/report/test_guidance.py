@@ -1,4 +1,4 @@
-"""Advice of AWS's documents: shown where it applies, with its condition and its source."""
+"""Advice from AWS's documentation, shown where it applies, with its condition and source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEAR = {1: 100, 2: 51, 4: 26, 8: 13}
 
 @pytest.fixture
 def failed_run(make_outcome, make_outcomes, make_report, make_config):
-    """failed_run(reason=…, training={…}) is (report, its failed point at 4 nodes)."""
+    """Return (report, its failed point at 4 nodes), as in failed_run(reason=…, training={…})."""
 
     def make(training=None, instance_type="ml.p4d.24xlarge", **changes):
         given = {
@@ -116,7 +116,7 @@ def test_other_failures_and_stopped_jobs_get_none(failed_run):
 
 @pytest.fixture
 def swept(make_outcomes, make_report, make_config):
-    """swept(times, "ml.p4d.24xlarge", kind) is the report of a sweep."""
+    """Return the report of a sweep, as in swept(times, "ml.p4d.24xlarge", kind)."""
 
     def make(times, instance_type, kind="torch_distributed", **changes):
         config = make_config(

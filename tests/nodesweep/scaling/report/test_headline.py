@@ -19,9 +19,8 @@ REPEATED = {1: [99, 100, 101], 4: [27, 27.5, 28], 8: [20, 20, 20]}
 
 @pytest.fixture
 def headline(make_outcome, make_outcomes):
-    """headline({nodes: seconds}, kind=…, usd={nodes: run cost}, failed=[nodes], loss=…, clock=…,
-    policy=…, **goals)
-    """
+    """Return a headline, as in headline({nodes: seconds}, kind=…, usd={nodes: run cost},
+    failed=[nodes], loss=…, clock=…, policy=…, **goals)."""
 
     def write(times, kind="aws", usd=None, failed=(), loss=None, clock=None, policy=None, **goals):
         outcomes = [*make_outcomes(times), *(make_outcome(nodes) for nodes in failed)]

@@ -1,4 +1,4 @@
-"""The plots as data: the texts in their SVG, and odd curves."""
+"""The plots as data: the texts in their SVG, and unusual curves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PHASES = {"Starting": 30.0, "Downloading": 10.0, "Training": 60.0, "Uploading": 
 
 
 def svgs(report, *kinds: str) -> dict[str, bytes]:
-    """The plots of these kinds, or all of them; saving one takes longer than drawing it."""
+    """Return the plots of these kinds, or all plots; saving one takes longer than drawing it."""
     with drawing_style():
         drawings = draw_plots(report)
         return {kind: to_svg(drawings[kind]) for kind in kinds or drawings}
@@ -47,7 +47,7 @@ def texts(plot: bytes) -> list[str]:
 
 
 def numbers(report) -> dict[str, list[str]]:
-    """The alternative text of each plot, a point each."""
+    """Return the alternative text of each plot, with a line per point."""
     return {kind: drawing.numbers.split("; ") for kind, drawing in draw_plots(report).items()}
 
 
@@ -62,7 +62,8 @@ def markers(plot: bytes) -> int:
 
 @pytest.fixture
 def priced(make_outcomes, make_report):
-    """2 nodes are dearer and faster than 1; 4 are slower and dearer than 2."""
+    """Return rows in which 2 nodes are faster and more expensive than 1, and 4 are slower and more
+    expensive than 2."""
     outcomes = [
         outcome
         for nodes, seconds in ((1, 100.0), (2, 60.0), (4, 80.0))
@@ -299,7 +300,7 @@ def test_importing_the_renderers_imports_no_slow_library():
 
 
 def boxes(drawing) -> dict[str, tuple[float, float, float, float]]:
-    """The (left, bottom, right, top) of every text in the axes, in pixels."""
+    """Return (left, bottom, right, top) of every text in the axes, in pixels."""
     drawing.figure.draw_without_rendering()
     return {text.get_text(): text.get_window_extent().extents for text in drawing.axes.texts}
 

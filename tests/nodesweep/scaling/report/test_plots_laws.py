@@ -1,4 +1,4 @@
-"""The law in the picture of the speedup, and the prediction that it makes."""
+"""The fitted law in the plot of the speedup, and its prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""points.csv: a row per attempt, numbers untouched, nothing a spreadsheet would run."""
+"""points.csv has a row per attempt, exact numbers, and nothing that a spreadsheet would execute."""
 
 from __future__ import annotations
 

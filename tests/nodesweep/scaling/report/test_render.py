@@ -1,4 +1,5 @@
-"""The written forms. After a wanted change run this file once with NODESWEEP_WRITE_GOLDEN=1 set."""
+"""The written forms of a report. After an intended change, run this file once with
+NODESWEEP_WRITE_GOLDEN=1."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""report.html laid out by a real browser: nothing sticks out of a phone's screen, a desk's, a
-printed page or a plot, dark is dark, and axe-core finds nothing.
-"""
+"""report.html in a real browser: nothing overflows the screen of a phone or desktop, a printed page
+or a plot, dark mode is dark, and axe-core finds no problem."""
 
 from __future__ import annotations
 
@@ -69,10 +68,8 @@ pytestmark = [
 
 
 def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, Any]:
-    """Return the browser's measures of the page in a frame of that width.
-
-    Fails if its console has a complaint.
-    """
+    """Return the browser's measurements of the page in a frame of that width; fail if its console
+    has an error."""
     source = folder / "frame.html"
     source.write_text(FRAME.format(width=width, page=html.escape(page)), encoding="utf-8")
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
@@ -92,9 +89,8 @@ def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def full_report(make_outcome, make_report) -> ScalingReport:
-    """All four plots with every kind of marker, intervals, a failure and names without a place to
-    break.
-    """
+    """Return a report with all four plots, every kind of marker, intervals, a failure, and names
+    that cannot be wrapped."""
     times = {1: 40.0, 2: 20.0, 4: 45.0}
 
     def run(nodes: int, repeat: int):
@@ -193,7 +189,7 @@ OPENINGS = """() => [...document.querySelectorAll("h1, h2, h3, caption, thead tr
 
 
 def lowest_line(page: pypdfium2.PdfPage) -> str:
-    """The line at the foot of a printed page, without its spaces."""
+    """Return the line at the bottom of a printed page, without spaces."""
     text = page.get_textpage()
     foot = min(text.get_rect(index)[1] for index in range(text.count_rects()))
     line = "".join(text.get_text_bounded(bottom=foot - 1, top=foot + 7).split())

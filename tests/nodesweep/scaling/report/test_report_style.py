@@ -1,6 +1,5 @@
-"""WCAG 2.2 contrast of every pair of colours that the page puts on each other, light, dark and in
-print.
-"""
+"""WCAG 2.2 contrast of every pair of colors that the page combines, in light and dark mode and in
+print."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ SHAPES = [("warn", "warn-paper")]
 
 
 def schemes() -> dict[str, dict[str, str]]:
-    """Light, dark and print, each with the colours it inherits from light."""
+    """Return the colors of light, dark and print mode, each with those it inherits from light
+    mode."""
     found = [
         dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6})", block))
         for block in re.findall(r":root \{(.*?)\}", CSS, re.S)

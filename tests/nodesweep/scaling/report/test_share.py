@@ -1,6 +1,4 @@
-"""share.html: nothing in it names the account, the machine or a user, whatever the report says
-where.
-"""
+"""share.html names neither the account, the machine nor a user, whatever the report contains."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ CONFIG = {
 
 @pytest.fixture
 def named(make_outcomes, make_outcome, make_report) -> ScalingReport:
-    """A report with names in every place that takes a text from outside."""
+    """Return a report with names in every field that takes a text from outside."""
     failed = make_outcome(
         4,
         reason=f"AccessDenied: TrainingRole of 2109-8765-4321 may not read lab-bucket ({ROLE})",

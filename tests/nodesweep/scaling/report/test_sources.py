@@ -1,4 +1,4 @@
-"""The source of a report's times: named at every run, and decisive for the recommendation."""
+"""The source of a report's times is named at every run and decides about the recommendation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHASE = {
 
 
 def run(make_outcome, nodes: int, repeat: int = 1, **by):
-    """A run whose train time is known by these sources, best first."""
+    """Return a run whose train time these sources know, best first."""
     clock, seconds = next(iter(by.items()))
     said = {"train_seconds": by["logged"]} if "logged" in by else {}
     return make_outcome(nodes, seconds, repeat, train_clock=clock, train_seconds_by=by, logged=said)
@@ -47,7 +47,8 @@ def terminal(report) -> str:
 
 @pytest.fixture
 def by_log(make_outcome, make_report):
-    """The platform held 122.3 s of start-up and more; the program's own times say 0.5x."""
+    """Return a report whose platform times include the start-up, while the program's own times give
+    0.5x."""
     return make_report(
         [
             run(make_outcome, 1, logged=6.138, training_phase=122.3),

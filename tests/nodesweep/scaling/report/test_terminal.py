@@ -1,4 +1,4 @@
-"""The report on a terminal of 80 columns, in a pipe and on one that knows ASCII alone."""
+"""The report on a terminal of 80 columns, in a pipe, and on a terminal that supports only ASCII."""
 
 from __future__ import annotations
 

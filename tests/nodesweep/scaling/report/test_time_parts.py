@@ -1,4 +1,4 @@
-"""Where the time goes, as the report shows it."""
+"""The parts of the time, as the report shows them."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_slower_without_a_cause_above_the_noise_names_none(make_outcome, make_re
 
 @st.composite
 def losses(draw):
-    """A loss whose causes have any sign, size and certainty."""
+    """Draw a loss whose causes have any sign, size and certainty."""
     with_intervals = draw(st.booleans())
     causes = []
     for name in CAUSES:

@@ -1,4 +1,4 @@
-"""Time to a quality target where it is read: table, caveats, pages and report.json."""
+"""Time to a quality target in the table, the caveats, the pages and report.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ TIMES = {1: 100.0, 2: 51.0, 4: 26.0, 8: 13.5}
 
 @pytest.fixture
 def report_of(make_outcome, make_report):
-    """report_of(critical): batches of 32 samples per node, noise measured from 2 nodes on."""
+    """Return the report of batches of 32 samples per node, with noise measured from 2 nodes on, as
+    in report_of(critical)."""
 
     def make(critical, times=TIMES, policy="fixed_per_replica", config=None, **noisy):
         return make_report(

@@ -1,6 +1,5 @@
-"""Spot, warm pools, network, keys and channels: each rule with the input that breaks it and the
-message it gets.
-"""
+"""Spot, warm pools, network, keys and channels: each rule with the input that violates it and its
+message."""
 
 from __future__ import annotations
 

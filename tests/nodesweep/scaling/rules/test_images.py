@@ -1,4 +1,4 @@
-"""Facts that an image's name shows about a distribution option, and the hints of a plan."""
+"""Facts about a distribution option that an image's name shows, and the hints of a plan."""
 
 from __future__ import annotations
 

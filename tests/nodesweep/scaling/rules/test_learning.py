@@ -1,6 +1,5 @@
-"""Hints on learning rate, batch normalisation and larger instances, with numbers worked out by
-hand.
-"""
+"""Hints on learning rate, batch normalization and larger instances, with numbers worked out by
+hand."""
 
 from __future__ import annotations
 

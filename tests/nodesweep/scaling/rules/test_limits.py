@@ -1,4 +1,4 @@
-"""Lengths and patterns of the request's fields, and their numbers against botocore's model."""
+"""Lengths and patterns of the request's fields, compared with botocore's model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every problem of what a plan works out, at once."""
+"""Every problem that a plan finds is reported in one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entry points that the SageMaker toolkit can start, by sagemaker-training 5.1.4."""
+"""Entry points that the SageMaker toolkit (sagemaker-training 5.1.4) can start."""
 
 from __future__ import annotations
 

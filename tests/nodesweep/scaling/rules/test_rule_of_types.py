@@ -1,4 +1,4 @@
-"""The rules over several instance types: each type is judged, and said where it matters."""
+"""The rules with several instance types: each type is judged, and is named where it matters."""
 
 from __future__ import annotations
 

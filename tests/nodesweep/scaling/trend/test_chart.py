@@ -35,7 +35,7 @@ def levels(*medians: float, error_variance: float = 0.0, runs: int = 3) -> list[
 
 
 def noisy(*medians: float, seed: int = 1, share: float = 0.02) -> list[float]:
-    """Medians that scatter by a share, the same on every call."""
+    """Return medians that scatter by a share, the same on every call."""
     generator = random.Random(seed)
     return [median * math.exp(generator.gauss(0, share)) for median in medians]
 
@@ -105,7 +105,8 @@ def test_one_bad_sweep_among_the_first_hides_no_later_step(bad: int, runs: int) 
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("slow", [5, 6, 7])
 def test_a_slow_first_week_does_not_stay_the_level(slow: int, runs: int, seed: int) -> None:
-    """It is slower by less than the tolerance, so that no shift down is confirmed after it."""
+    """The week is slower by less than the tolerance, so that no shift down is confirmed after
+    it."""
     times = [104.0] * slow + [100.0] * (25 - slow) + [108.0] * 5
     history = levels(*noisy(*times, seed=seed, share=0.005), runs=runs)
     judged = {each.sweep_id: each for each in chart_sweeps(history, 0.05, 4)}
@@ -157,7 +158,7 @@ def test_a_few_fast_sweeps_start_no_level() -> None:
 
 
 def test_a_few_fast_sweeps_do_not_blind_the_chart() -> None:
-    """Runs beyond a limit, on either side, are no noise that the limits must allow for."""
+    """Runs beyond a limit on either side are not noise for which the limits must allow."""
     times = noisy(*[100.0] * 6, 80.0, 80.0, *[100.0] * 8)
     judged = chart_sweeps(levels(*times), 0.05, 1)
     assert any(each.faster_since == "sweep-7" for each in judged)
@@ -236,7 +237,7 @@ def test_allowance_and_limit_are_the_tolerance_where_noise_is_small() -> None:
 
 
 def test_limit_keeps_siegmunds_run_length() -> None:
-    """The average run length that the limit was made for, out of the approximation itself."""
+    """The average run length for which the limit was chosen, from the approximation itself."""
     allowance, limit = design(0.05, 0.02, 0.0, 4)
     k = (allowance - 1.645 * 0.02) / 0.05
     b = limit / 0.05 + 1.166

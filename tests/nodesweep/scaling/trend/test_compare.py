@@ -1,4 +1,4 @@
-"""Two sweeps against each other: verdicts, conditions that may not differ, the test's p-value."""
+"""Two sweeps compared: verdicts, conditions that must be equal, and the p-value of the test."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ KNOWN: dict[str, Any] = {
 
 @pytest.fixture
 def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
-    """sweep({1: [times]}, region=…): a report of a sweep with every condition known."""
+    """Return the report of a sweep with every condition known, as in sweep({1: [times]},
+    region=…)."""
 
     def make(
         times: dict[int, Any], given: dict[str, Any] | None = None, **changes: Any
@@ -258,7 +259,8 @@ def failing(report: ScalingReport, failed: int, has_costs: bool = True) -> Scali
 def test_failed_attempts_are_in_the_costs_that_are_compared(
     sweep: Reports, snapshot: SnapshotAssertion
 ) -> None:
-    """A sweep at the same cost per run, two of three attempts of which fail, is three times it."""
+    """A sweep of which two of three attempts fail costs three times as much at the same cost per
+    run."""
     before, same = (sweep({1: [50.0] * 3}, given_cost_usd=2.0) for _ in "ab")
     after = failing(same, 2)
     [row] = compare(before, after).rows
@@ -270,7 +272,7 @@ def test_failed_attempts_are_in_the_costs_that_are_compared(
 
 
 def test_runs_are_compared_where_a_results_cost_is_unknown(sweep: Reports) -> None:
-    """As in an older report with failed attempts."""
+    """An older report with failed attempts has no such cost."""
     before, same = (sweep({1: [50.0] * 3}, given_cost_usd=2.0) for _ in "ab")
     older = failing(before, 1, has_costs=False)
     [row] = compare(older, failing(same, 2)).rows
@@ -492,7 +494,8 @@ def test_terminal_names_the_platform_and_each_verdict(
 def test_runs_that_are_as_long_may_be_other_work(
     sweep: Reports, make_config: Callable[..., Any], snapshot: SnapshotAssertion
 ) -> None:
-    """Sized in seconds: the machine was half as fast, and each run did half as much."""
+    """The runs are sized in seconds; the machine was half as fast, and each run did half as
+    much."""
     sized = {"config": make_config(training={"baseline_seconds": 40})}
 
     def made(processed: int | None) -> ScalingReport:

@@ -1,6 +1,5 @@
-"""The history: a sweep's rows in Parquet and back, its place in the dataset, and the trend over
-sweeps.
-"""
+"""The history: a sweep's rows to Parquet and back, their path in the dataset, and the trend over
+sweeps."""
 
 from __future__ import annotations
 
@@ -51,9 +50,8 @@ TIMES = {1: [79.0, 80, 81], 2: [49.0, 50, 51]}
 
 @pytest.fixture
 def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
-    """sweep(SWEEPS[0], {1: [times]}, region=…): a report of that sweep, started when its id
-    says.
-    """
+    """Return the report of a sweep that started at its ID's time, as in sweep(SWEEPS[0], {1:
+    [times]}, region=…)."""
 
     def make(sweep_id: str, times: dict[int, Any], **changes: Any) -> ScalingReport:
         given = {"price": changes.pop("price", None)}
@@ -82,7 +80,7 @@ def arrow(report: ScalingReport) -> pa.Table:
 
 
 def body(table: pa.Table) -> bytes:
-    """A file that another program wrote."""
+    """Return a file that another program wrote."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
@@ -184,7 +182,7 @@ def test_file_says_its_schema_version(sweep: Reports) -> None:
 def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(
     sweep: Reports, tmp_path: Path
 ) -> None:
-    """As Athena and DuckDB read it, by pyarrow."""
+    """pyarrow reads the dataset as Athena and DuckDB do."""
     for benchmark, sweep_id in zip(("bench", "bench", "other"), SWEEPS, strict=True):
         report = sweep(sweep_id, TIMES)
         path = tmp_path / names.history_key(
@@ -265,7 +263,7 @@ def test_sweep_without_its_baseline_is_in_the_trend_without_speedups(
 
 
 def test_night_without_its_baseline_alarms_at_all_counts(sweep: Reports) -> None:
-    """The baseline as lost, the other counts, which are 50% slower, as slower."""
+    """The baseline alarms because it is lost, the other counts because they are 50% slower."""
     reports = [
         sweep(f"bench-202601{day:02}030405-0a1b2c3d", {1: [80.0] * 3, 2: [50.0] * 3})
         for day in range(1, 9)

@@ -1,4 +1,5 @@
-"""How much the sweeps of a benchmark differ, from its history, and what that does to an answer."""
+"""How much the sweeps of a benchmark differ according to its history, and the effect on an
+answer."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ START = datetime(2026, 11, 1, 3, tzinfo=UTC)
 
 @pytest.fixture
 def history(make_outcomes: Outcomes) -> History:
-    """history(nights, **facts): the reports of nights whose times differ by these logarithms."""
+    """Return reports of nights whose times differ by these logarithms, as in history(nights,
+    **facts)."""
 
     def make(nights: tuple[float, ...] = NIGHTS, **facts: Any) -> list[ScalingReport]:
         reports = []

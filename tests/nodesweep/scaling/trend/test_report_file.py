@@ -1,4 +1,5 @@
-"""Reading report.json: whole, of this version, with the times that its summary is made of."""
+"""Reading report.json: complete, of this version, with the times that its summary is computed
+from."""
 
 from __future__ import annotations
 

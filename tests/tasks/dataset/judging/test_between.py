@@ -1,4 +1,5 @@
-"""Our comparison with bounds and Great Expectations' own give the same, field by field."""
+"""nodesweep's comparison with bounds and that of Great Expectations give the same result, field by
+field."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def columns(draw: st.DrawFn) -> pd.Series:
 
 
 def _ask(condition: Any, column: pd.Series, arguments: dict[str, Any]) -> Any:
-    """The condition's answer in comparable parts, or the error that it raises."""
+    """Return the condition's result in comparable parts, or the error that it raises."""
     engine = PandasExecutionEngine(batch_data_dict={"batch": pd.DataFrame({"c": column})})
     try:
         outside, compute, accessor = condition(
@@ -151,7 +152,8 @@ def test_whole_results_are_the_same_on_good_and_broken_columns() -> None:
 
 
 def _told(result: Any) -> Any:
-    """All that a result found; its configuration carries a random id, its traceback our lines."""
+    """Return all findings of a result, without the random ID in its configuration and line numbers
+    in its traceback."""
     told = result.to_json_dict()
     return told["success"], told["result"], _raised_message(result.exception_info)
 

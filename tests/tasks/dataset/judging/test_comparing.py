@@ -1,5 +1,7 @@
-"""Values of a config are compared as those of the column's type: good data passes, and the next
-value does not, on pandas here and in Spark's executors.
+"""Values of a config are compared as values of the column's type, on pandas here and in Spark's
+executors.
+
+Good data passes, and the next value fails.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def decimals(kind: Any, *values: str) -> pa.Array:
 
 @dataclass(frozen=True)
 class Case:
-    """An expectation of a column that holds for `good`, and not for `bad`."""
+    """An expectation of a column that holds for `good` but not for `bad`."""
 
     kind: str
     kwargs: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Columns that are kept elsewhere than in the table, parts without rows, and the nulls of CSV."""
+"""Columns that are not stored in the table, parts without rows, and the nulls of CSV."""
 
 from __future__ import annotations
 

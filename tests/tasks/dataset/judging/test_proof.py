@@ -1,6 +1,5 @@
-"""One pass over a Parquet file proves the same as Great Expectations finds, and a report made with
-it is the report that Great Expectations alone would give.
-"""
+"""A single pass over a Parquet file proves what Great Expectations finds, and the report is the
+same with or without it."""
 
 from __future__ import annotations
 
@@ -47,7 +46,8 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def _suite() -> list[ExpectationConfig]:
-    """Every rule on every column, with arguments that hold, that don't, and that are odd."""
+    """Return every rule on every column, with arguments that hold, that fail, and that are
+    unusual."""
     ranges: list[dict[str, Any]] = [
         {"min_value": 0, "max_value": 9},
         {"min_value": 0.1, "strict_min": True},
@@ -98,7 +98,8 @@ def _suite() -> list[ExpectationConfig]:
 
 
 def _table(draw: Any, rows: int) -> pa.Table:
-    """Few distinct values, so that whole columns are good as often as broken."""
+    """Return a table with few distinct values, so that a column often meets an expectation
+    entirely."""
     columns = {}
     for name, (kind, values) in TYPES.items():
         some = draw(st.lists(st.sampled_from([*values, None]), min_size=1, max_size=2))
@@ -107,7 +108,8 @@ def _table(draw: Any, rows: int) -> pa.Table:
 
 
 def _assert_same_report(path: Path, suite: list[ExpectationConfig]) -> tuple[int, int]:
-    """Both ways give the same failures; returns how many hold and how many of them were proven."""
+    """Check that both ways give the same failures; return how many checks hold, and how many of
+    these were proven."""
     config = DatasetConfig(name="x", source="data", format="parquet", expectations=tuple(suite))
     (ours,) = validate_dataset([path], config, now=NOW).files
     frame = with_index(pd.read_parquet(path))

@@ -1,4 +1,4 @@
-"""Repeated rows are found whatever the bound on memory, and are those that pandas finds."""
+"""Repeated rows are found with any limit on memory, and are the same as pandas finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd objects below a prefix of a bucket, put there through the platform's own front."""
+"""Unusual objects below a prefix of a bucket, created through the platform's API."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def put(served: SimpleNamespace, bucket: str, **objects: bytes) -> None:
 
 
 def check(served: SimpleNamespace, bucket: str, kind: str = "parquet") -> ValidationReport:
-    """As a run does it."""
+    """Check the dataset as a run does."""
     s3, config = aws_client("s3", at(served, bucket)), dataset_at(f"s3://{bucket}/raw", kind)
     return validate_tables(remote_tables(s3, describe_remote(s3, config), config), config, now=NOW)
 
@@ -174,7 +174,7 @@ def test_a_key_that_is_no_path_below_the_prefix_is_refused_by_name(
 
 
 def test_a_key_that_is_not_utf_8_is_refused(served: SimpleNamespace, bucket: str) -> None:
-    """No client of S3 can be made to send one, so the request is made by hand."""
+    """No S3 client can send such a key, so the request is built by hand."""
     url = f"{served.endpoint}/{bucket}/raw/caf%E9.parquet"
     request = AWSRequest("PUT", url, {"Content-Type": "text/plain"}, data=b"1")
     S3SigV4Auth(session(served.endpoint).get_credentials(), "s3", "us-east-1").add_auth(request)

@@ -1,4 +1,4 @@
-"""A listing in parallel has every key once, and needs few calls one after another."""
+"""A parallel listing has every key once, and needs few consecutive calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFIX = "raw/"
 
 
 def simulated(keys: Sequence[str], page_size: int = 1000) -> tuple[Listing, list[str]]:
-    """A listing as S3 gives it, and where each of its calls began."""
+    """Return a listing as S3 returns it, and the start of each of its calls."""
     there, asked = sorted(keys), []
 
     def ask(arguments: Mapping[str, str]) -> Page:
@@ -87,7 +87,7 @@ def at_random() -> list[str]:
 def test_fifty_pages_take_a_third_of_the_rounds_and_at_most_four_times_the_calls(
     make: Callable[[], list[str]],
 ) -> None:
-    """Of calls that all take equally long, 16 at once."""
+    """The calls all take equally long, and 16 run simultaneously."""
     keys = make()
     found, asked = simulated(keys)
     waiting = [listing_module._Range({}, None)]

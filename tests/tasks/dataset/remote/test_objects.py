@@ -1,4 +1,4 @@
-"""A dataset in S3: what names it, what has become of it, and which keys it may not have."""
+"""A dataset in S3: its identity, changes of its objects, and forbidden keys."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_many_changes_are_counted() -> None:
     ],
 )
 def test_a_prefix_is_everything_behind_the_bucket(uri: str, bucket: str, prefix: str) -> None:
-    """A key may hold what ends the path of other URLs."""
+    """A key may contain characters that end the path of other URLs."""
     assert split_uri(uri) == (bucket, prefix)
 
 

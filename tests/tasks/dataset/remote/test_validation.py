@@ -1,4 +1,4 @@
-"""A dataset in S3 is judged as the same files on this machine are, read where it lies."""
+"""A dataset in S3 is judged like the same files on this machine, without a copy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def s3(aws: Callable[[str], Any]) -> Any:
 
 
 class Counting:
-    """An S3 client that notes the bytes and keys that are asked for."""
+    """An S3 client that records the requested bytes and keys."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -133,7 +133,7 @@ class Forbidding:
 
 
 def spoiled(s3: Any, key: str, how: str) -> Any:
-    """A client to whom that has happened to the object."""
+    """Return a client for which this has happened to the object."""
     if how == "deleted":
         s3.delete_object(Bucket=BUCKET, Key=key)
     elif how == "replaced":
@@ -213,7 +213,7 @@ def test_a_body_that_breaks_off_is_asked_for_again(
 
 
 def test_a_key_with_a_line_break_is_read(s3: Any) -> None:
-    """The local platform takes none: moto's server does not route it."""
+    """The local platform accepts no such key, because moto's server does not route it."""
     s3.put_object(Bucket=BUCKET, Key="raw/new\nline.csv", Body=as_bytes("csv"))
     config = dataset_at("s3://bench-bucket/raw", "csv", expectations=[BETWEEN])
     report = check(s3, config)

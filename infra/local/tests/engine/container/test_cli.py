@@ -1,4 +1,4 @@
-"""Which container program is there, what it is told, and which engine `auto` takes."""
+"""Which container program is found, which arguments it gets, and which engine `auto` chooses."""
 
 from __future__ import annotations
 

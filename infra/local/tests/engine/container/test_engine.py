@@ -1,4 +1,4 @@
-"""The arguments that a container is started with, and where its nodes' files are."""
+"""The arguments with which a container is started, and the folders of its nodes' files."""
 
 from __future__ import annotations
 

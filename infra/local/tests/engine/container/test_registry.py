@@ -1,4 +1,5 @@
-"""The face of a registry: what it passes on, what it refuses, what it tells ECR."""
+"""The proxy before a registry: which requests it passes on or refuses, and what it reports to
+ECR."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
 
 
 class Backend(BaseHTTPRequestHandler):
-    """Keeps what was sent, and answers it."""
+    """Records the requests that were sent, and responds to them."""
 
     protocol_version = "HTTP/1.1"
     stored: dict[str, bytes]

@@ -1,4 +1,5 @@
-"""A node's share of the CPU it asked for, by hand-made counters (docs/method.md, "Attainment")."""
+"""The share of requested CPU time that a node got, from made-up counters (docs/method.md,
+"Attainment")."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def test_shares_of_a_quota_of_20_seconds_in_100(
     others=SHARES,
 )
 def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, others: float) -> None:
-    """A node that idles for its peers gets its turn a little later."""
+    """A node that idles while it waits for its peers gets its turn a little later."""
     lost = delay / 100
     assert (
         share(cpu, demanded_cpu_seconds(20.0, cpu, delay, others, seconds=100.0)) >= 1 - lost - 1e-9
@@ -104,9 +105,8 @@ def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, other
 def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
     quota: float, cpu: float, delay: float, others: float
 ) -> None:
-    """Its waits were within periods that gave it all it was promised; what it did not use, it idled
-    in others.
-    """
+    """The node waited within periods that gave it all of its quota; it used less because it idled
+    in other periods."""
     assert demanded_cpu_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
 
 
@@ -131,9 +131,8 @@ def test_what_is_not_counted_makes_no_share() -> None:
 def test_the_time_that_the_quota_held_a_node_back_is_no_delay_of_any_thread(
     tmp_path: Path,
 ) -> None:
-    """Three were ready while 8 s were held back: one all the time, one for half of it, and one that
-    had to wait for 1 s beyond that.
-    """
+    """Three threads were ready while the quota held the node back for 8 s: one all the time, one
+    for half of it, and one that waited for 1 s beyond that."""
     waits = ThreadWaits(tmp_path)
     for thread_id, waited in ((1, 50), (2, 20), (3, 30)):
         thread(tmp_path, thread_id, f"9 {waited}000000000 1\n")
@@ -172,7 +171,7 @@ def test_a_cpu_idles_while_nothing_runs_and_while_it_waits_for_a_disk() -> None:
 
 
 def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
-    """It runs on a CPU only as long as nothing else wants to."""
+    """The ballast uses a CPU only while nothing else wants to run."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=10.0)
@@ -182,7 +181,7 @@ def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
 
 
 def test_what_the_ticks_say_ran_does_not_count(tmp_path: Path) -> None:
-    """A quota's time begins at a tick, so a node that ran 2 of 10 s was seen running in 4."""
+    """A quota's time begins at a tick, so a node that ran for 2 of 10 s was seen running in 4 s."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=1.8, seen_busy=4.0)
@@ -286,7 +285,7 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
 def test_a_look_after_the_end_of_a_process_does_not_count(
     tmp_path: Path, later: dict[str, NodeUsage]
 ) -> None:
-    """Its CPU time is gone with it, and the node would seem to have been starved."""
+    """The CPU time of an ended process is lost, so that the node would seem to be CPU-throttled."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 2.0, 5.0, 10.0)
@@ -324,7 +323,7 @@ def test_a_part_of_the_time_is_that_between_the_nearest_looks(
 def test_the_speed_of_the_cpus_is_what_the_ballast_did_in_its_cpu_time(
     tmp_path: Path, cpu_seconds: float, speed: float | None
 ) -> None:
-    """In too little of it there is too much chance."""
+    """Short CPU times of the ballast are too random to measure the speed."""
     machine = Machine(tmp_path)
     machine.ballast = {0: Ran(100.0, 9e10), 1: Ran(3.0, 1e9)}
     machine.meter.begin()

@@ -1,4 +1,4 @@
-"""The ballast on CPUs that nobody wants, while nodes measure."""
+"""The ballast, which keeps idle CPUs busy while nodes measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes' programs are connected to one another, with real processes and sockets."""
+"""Which nodes' programs are connected to each other, with real processes and sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """start(program, argument, name=file name): a process of the program; ends with the test."""
+    """Return a function that starts a process, which ends with the test.
+
+    `start(program, argument, name=file name)`
+    """
     running: list[subprocess.Popen[str]] = []
 
     def run(program: str, argument: str, name: str = "train.py") -> subprocess.Popen[str]:

@@ -1,6 +1,6 @@
-"""Links of containers, limited from outside: how fast they are, and which links are left alone.
+"""Links of containers are limited from outside at the right rate, and other links are left alone.
 
-Those that make a link need root and iproute2; where they can't, they say why.
+Tests that create a link need root and iproute2, and are skipped with the reason elsewhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def queueing(where, device):
 
 @pytest.fixture(scope="module")
 def possible() -> None:
-    """Skipped, with the reason, where this machine allows no such link."""
+    """Skip the test, with the reason, where this machine allows no such link."""
     if os.geteuid() != 0:
         pytest.skip("limits on links need root")
     if problem := ContainerLinks.find().problem:
@@ -92,7 +92,7 @@ print(json.dumps([
 
 @pytest.mark.parametrize("mtu", [1500, 9001])
 def test_a_containers_link_has_its_rate_in_both_directions(possible, mtu):
-    """A busy machine may take longer at times, never less."""
+    """A busy machine may take longer, but never less."""
     for seconds in on_a_machine_of_its_own(TRANSFER.replace("MTU", str(mtu))):
         assert seconds == pytest.approx(0.2 * (mtu + 14) / (mtu - 52), rel=0.15)
 
@@ -117,7 +117,8 @@ except LinkError as error:
     ],
 )
 def test_no_other_interface_of_the_machine_is_ever_limited(possible, kind, refusal):
-    """Indexes are counted per network: the same one may be the machine's own interface."""
+    """Each network namespace counts its own indexes, so the same index may be that of the machine's
+    own interface."""
     source = NOT_HERE.replace("type BAIT", f"type {kind}").replace("BAIT", repr(kind))
     said, queueing = on_a_machine_of_its_own(source)
     assert said == refusal
@@ -148,7 +149,7 @@ except LinkError as error:
 
 
 def test_a_delay_comes_before_the_rate_on_the_way_to_a_node():
-    """As tc-netem(8) combines the two; not tried on a kernel without netem."""
+    """tc-netem(8) combines the two in this order; this is untested on a kernel without netem."""
     first, second = LinkLimits(10**8, 500).to_node("port1")
     assert first == "qdisc add dev port1 root handle 1: netem delay 500us limit 100000"
     assert second.startswith("qdisc add dev port1 parent 1:1 handle 10: tbf rate 100000000bit ")

@@ -1,6 +1,7 @@
-"""Networks of nodes' own: what leads where, how fast, and that nothing of them stays.
+"""Network namespaces of nodes: which addresses they reach, at which rate, and that nothing remains.
 
-Those that make one need root, iproute2 and slirp4netns; where they can't, they say why.
+Tests that create a namespace need root, iproute2 and slirp4netns, and are skipped with the reason
+elsewhere.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def possible() -> None:
-    """Skipped, with the reason, where this machine allows no such network."""
+    """Skip the test, with the reason, where this machine allows no such network."""
     found = find_network(1, None)
     if isinstance(found, Loopback):
         pytest.skip(found.reason)
@@ -65,7 +66,7 @@ def make(possible: None) -> Iterator[Callable[[SwitchPlan], Switch]]:
 
 
 def listening(job: Switch, host: str) -> socket.socket:
-    """A program of the node that listens on all interfaces, as torchrun's store does."""
+    """Start a program of the node that listens on all interfaces, as torchrun's store does."""
     server = inside(job.network(host), lambda: socket.create_server(("", 0)))
     server.settimeout(60)
     return server
@@ -82,8 +83,9 @@ def try_to_reach(addresses: Iterable[tuple[str, int]]) -> None:
 
 
 def nobody_came(server: socket.socket) -> bool:
-    """Return True if no connection waits. An attacker's own word is not enough: a gateway may
-    take every connection.
+    """Return True if no connection waits.
+
+    The attacker's own report is not enough, since a gateway may accept every connection.
     """
     server.setblocking(False)
     try:
@@ -96,14 +98,16 @@ def nobody_came(server: socket.socket) -> bool:
 
 
 def own_addresses() -> list[str]:
-    """Of this machine, on all of its interfaces."""
+    """Return this machine's addresses on all of its interfaces."""
     shown = subprocess.run(["ip", "-json", "-4", "address"], capture_output=True, check=True)
     return [entry["local"] for link in json.loads(shown.stdout) for entry in link["addr_info"]]
 
 
 def test_what_a_node_listens_on_is_reached_by_its_jobs_nodes_alone(make):
-    """Two jobs at once, with the same addresses: torchrun's store, env:// and anything else that
-    listens on all interfaces is no other job's, user's or machine's to reach.
+    """Two simultaneous jobs use the same addresses.
+
+    No other job, user or machine may reach torchrun's store, env:// or any other program that
+    listens on all interfaces.
     """
     own, other = make(plan_of()), make(plan_of(nodes=3))
     with listening(own, "algo-1") as server:
@@ -144,7 +148,8 @@ def test_a_node_reaches_the_loopback_of_this_machine_at_the_named_ports_only(mak
 
 
 def test_a_node_reaches_other_machines(make):
-    """Here this machine's own address stands for one: packages, datasets, hubs."""
+    """This machine's own address represents another machine, such as a server of packages, datasets
+    or models."""
     outside = next((each for each in own_addresses() if not each.startswith("127.")), None)
     if outside is None:
         pytest.skip("this machine has no address but loopback")
@@ -155,8 +160,10 @@ def test_a_node_reaches_other_machines(make):
 
 @pytest.mark.parametrize("megabits", [50, 200])
 def test_the_rate_is_that_of_the_instance_type(make, megabits):
-    """Within 15% of what the line takes with its headers; a busy machine may be slower at times,
-    so the best of a few counts, and none may be faster.
+    """The rate is within 15% of the line's time with headers.
+
+    A busy machine may be slower at times, so the best of a few transfers is compared, and none may
+    be faster.
     """
     job = make(plan_of(bits_per_second=megabits * 10**6))
     size = megabits * 10**6 // 8 // 2  # half a second
@@ -184,13 +191,14 @@ def _transfer(job: Switch, size: int) -> float:
 
 
 def test_no_burst_passes_by_the_rate(make):
-    """A gradient is short: what a line lets through at once counts."""
+    """Gradients are short, so the amount that a line sends in one burst matters."""
     job = make(plan_of(bits_per_second=50 * 10**6))
     assert _transfer(job, 1_000_000) > 1_000_000 * 8 / 50e6 - 0.01
 
 
 def networks() -> set[str]:
-    """Of all processes, and the links of this machine's own network."""
+    """Return the network namespaces of all processes, and the links of this machine's own
+    network."""
     found = {f"link {name}" for _, name in socket.if_nameindex()}
     for each in Path("/proc").glob("[0-9]*/ns/net"):
         try:
@@ -211,7 +219,7 @@ with Switch(json.loads(sys.argv[1])) as switch:
 
 
 def helpers_of(pid: int) -> list[int]:
-    """The running slirp4netns whose switch this process made."""
+    """Return the running slirp4netns processes whose switch this process created."""
     found = []
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -253,7 +261,7 @@ def test_what_was_begun_is_undone_where_it_can_not_be_finished(possible, monkeyp
 
 
 def test_connections_on_the_loopback_of_two_networks_are_not_one(make):
-    """The same addresses and ports on two nodes, each connected to itself alone."""
+    """Two nodes have the same addresses and ports, and each is connected to itself only."""
     job = make(plan_of())
     program = (
         "import socket, sys\n"
@@ -372,7 +380,7 @@ def test_what_a_trial_finds_is_said(monkeypatch, trial, words):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")
 def test_the_kernel_refuses_an_ordinary_user():
-    """As it does root in most containers: the refusal is what is said."""
+    """The kernel also refuses root in most containers, and the refusal is reported."""
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("no Python for everyone")

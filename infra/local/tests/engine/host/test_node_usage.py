@@ -1,6 +1,4 @@
-"""Usage of a node's processes, and a node that is killed from the platform's side, with real
-processes.
-"""
+"""Usage of real node processes, and a node that the platform's side kills."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ def test_usage_counts_all_of_a_nodes_processes(bench):
 
 
 def _later(usage: dict[str, NodeUsage], first: dict[str, NodeUsage]) -> dict[str, NodeUsage] | None:
-    """The usage, once every node has used a tenth of a second more."""
+    """Return the usage once every node has used another tenth of a second."""
     grown = all(usage[host].cpu_seconds >= first[host].cpu_seconds + 0.1 for host in first)
     return usage if grown else None
 

@@ -1,4 +1,4 @@
-"""Which jobs fit beside each other, and where their nodes stay."""
+"""Which jobs fit next to each other, and on which CPUs their nodes run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_alone_nodes_go_round_the_cpus():
 
 
 def test_node_needs_its_vcpus_on_one_cpu(room):
-    """1.2 of 2 cores are free, and on neither is a whole one."""
+    """1.2 of 2 cores are free, but neither core is free as a whole."""
     assert room.take("a", SMALL, 4)
     assert not room.fits(LARGE, 1)
     assert room.fits(MEDIUM, 2)
@@ -60,14 +60,14 @@ def test_memory_limits_of_all_jobs_fit_into_the_machine():
 
 
 def test_job_alone_is_never_refused():
-    """Memory limits are not reserved: eight nodes of 2 GiB run on a machine of 8."""
+    """Memory limits are not reservations: eight nodes of 2 GiB run on a machine with 8 GiB."""
     room = Room(2, [0, 1], 8 << 30)
     assert room.take("a", SMALL, 8)
     assert not room.fits(SMALL, 1)
 
 
 def test_name_that_is_there_has_to_wait(room):
-    """Two regions may each have a job of the same name; they would share folders and networks."""
+    """Jobs of the same name in two regions would share folders and networks."""
     assert room.take("a", SMALL, 1)
     assert not room.take("a", SMALL, 1)
     assert "a" in room

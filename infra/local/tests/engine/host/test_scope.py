@@ -1,5 +1,6 @@
-"""The scope that an ordinary user's platform asks of systemd, whose program is stood in for:
-no user manager runs where these tests do.
+"""The scope that an ordinary user's platform requests from systemd.
+
+A substitute replaces systemd's program, because no user manager runs in these tests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from sagemaker_emulator.engine.host.scope import scope_command
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Of a user who may write no quota, with a `systemd-run` that runs what it is given."""
+    """Return the environment of a user who may write no quota, with a `systemd-run` that runs its
+    command."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(2, tmp_path)]))
     place(
@@ -57,7 +59,8 @@ def test_none_is_asked_for_where_there_is_no_systemd(environment):
 def test_none_is_asked_for_where_quotas_can_be_written(
     environment, tmp_path, monkeypatch, user, version
 ):
-    """The folder is writable; where it is cgroup v2's, that is no reason (as other tests show)."""
+    """The folder is writable. For a cgroup v2 folder this is not sufficient, as other tests
+    show."""
     monkeypatch.setattr("os.geteuid", lambda: user)
     monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(version, tmp_path)]))
     assert scope_command(environment) == []

@@ -1,6 +1,5 @@
-"""A CPU quota without control groups: processes are stopped when their share of a period is used
-up.
-"""
+"""A CPU quota without control groups, which stops processes that have used their share of a
+period."""
 
 from __future__ import annotations
 
@@ -32,9 +31,8 @@ LATE_SECONDS = 0.005
 
 @given(st.lists(st.floats(min_value=0, max_value=LATE_SECONDS), min_size=1, max_size=200))
 def test_over_many_periods_no_node_gets_more_than_its_share(late: Sequence[float]) -> None:
-    """However late it is looked at in each: by what it used too much it runs less in the periods
-    after.
-    """
+    """A node that used too much, because it was checked late, runs less in the following
+    periods."""
     budget, used = NodeBudget(), 0.0
     for late_seconds in late:
         if budget.begin_period(SHARE_SECONDS):
@@ -95,7 +93,7 @@ def test_a_late_period_does_not_move_those_after_it() -> None:
 
 
 def test_nodes_have_their_periods_at_different_times() -> None:
-    """Nodes that begin together wait for a CPU, but not for each other as machines would."""
+    """Nodes that begin simultaneously wait for a CPU, but not for each other as machines would."""
     processes = [subprocess.Popen(["sleep", "600"]) for _ in range(8)]
     try:
         hosts = {process.pid: f"algo-{n}" for n, process in enumerate(processes, 1)}
@@ -114,7 +112,7 @@ def test_nodes_have_their_periods_at_different_times() -> None:
 
 @pytest.fixture
 def spinner() -> Iterator[int]:
-    """A process that starts a child; both want all of a CPU."""
+    """A process that starts a child; both use all the CPU time that they get."""
     code = (
         "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nos.fork()\nwhile True:"
         " pass"

@@ -1,6 +1,5 @@
-"""The process engine with real processes: what a node sees, and that every way to end leaves
-nothing behind.
-"""
+"""The process engine with real processes: the environment of a node, and that every kind of end
+leaves no process or file."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
 
 
 def test_a_process_node_may_read_what_the_platforms_user_may(bench, tmp_path):
-    """No boundary, as docs/security.md says."""
+    """Processes are not a security boundary, as docs/security.md says."""
     (tmp_path / "aws-credentials").write_text("of the platform")
     (tmp_path / "aws-credentials").chmod(0o600)
     bench.program(f"""
@@ -143,7 +142,8 @@ def test_connection_loss_that_is_first_is_not_taken_for_the_cause(bench):
 
 
 def test_node_killed_by_a_signal(bench):
-    """From outside: process 1 of a namespace can't kill itself, as in a container."""
+    """The signal comes from outside, since process 1 of a namespace can't kill itself, as in a
+    container."""
     bench.program(WAIT_FOR_EVER)
     node = Membership(state_id=bench.engine._state_id, node_prefix="job-a/algo-2")
 
@@ -167,7 +167,7 @@ def test_program_that_cannot_start(bench):
 
 
 def test_stop_lets_the_program_save(bench):
-    """The toolkit's `train` knows nothing of SIGTERM; the training program under it does."""
+    """The toolkit's `train` ignores SIGTERM, but the training program that it runs does not."""
     child = (
         "import signal, sys, time\n"
         "def save(*_): time.sleep(0.3); print('saved', flush=True); sys.exit(0)\n"
@@ -194,9 +194,8 @@ def test_deadline(bench):
 
 
 def test_daemon_of_a_node_does_not_outlive_it(bench):
-    """It left the session, cleared its environment and has no living parent: only descent is left
-    to find it by.
-    """
+    """The daemon left the session, cleared its environment and has no living parent, so that only
+    its descent identifies it."""
     sleep = f"sleep 987.{os.getpid()}"  # of no other test on this machine
     bench.program(f"""
         child = "setsid env -i {sleep} >/dev/null 2>&1 & echo started"
@@ -245,9 +244,8 @@ def test_log_sink_that_fails_does_not_hang_the_nodes(bench):
 
 
 def test_quota_is_in_force_from_the_start(bench):
-    """Over a second, or longer where a duty cycle was late and has to take back what the node used
-    too much.
-    """
+    """Usage is measured over a second, or longer if a duty cycle was late and must compensate for
+    excess use."""
     bench.program("""
         start, cpu = time.monotonic(), time.process_time()
         while True:
@@ -262,7 +260,7 @@ def test_quota_is_in_force_from_the_start(bench):
 
 @once
 def test_job_with_its_own_code_finds_the_images_too(bench):
-    """As in a container, where the toolkit then does not unpack it."""
+    """As in a container, the toolkit does not unpack that code."""
     hyperparameters = {"sagemaker_submit_directory": '"s3://b/k"'}
     [node] = bench.engine.prepare(replace(bench.job, hyperparameters=hyperparameters))
     assert [path.name for path in (node.opt_ml / "code").iterdir()] == ["train.py"]
@@ -310,7 +308,7 @@ def test_one_engine_per_state_folder(bench):
 
 @once
 def test_a_state_folder_that_is_still_held_for_a_moment_is_waited_for(bench, tmp_path, monkeypatch):
-    """By what a server that was killed had started."""
+    """A process that a killed server had started still holds the folder."""
     state = tmp_path / "held"
     state.mkdir()
     monkeypatch.setattr(exclusive_engine, "_FREED_SECONDS", HANG_SECONDS)

@@ -159,9 +159,8 @@ UNHASHED = HASHED.replace("--no-deps ", "")
 def test_a_private_package_is_not_taken_from_the_public_index(
     store, context, tmp_path, monkeypatch, place
 ):
-    """Dependency confusion: uv, which reads no pip configuration, would find the stranger's newer
-    one.
-    """
+    """Dependency confusion: uv, which reads no pip configuration, would find the newer package of a
+    stranger."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -215,7 +214,8 @@ def test_uv_installs_where_pip_is_not_configured(store, context, tmp_path, monke
 
 @makes_no_environment
 def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, tmp_path):
-    """The wheel +cpu fits `torch==1.0` and is the newer one; only the other's link shows a hash."""
+    """The wheel +cpu satisfies `torch==1.0` and is newer; only the link of the other wheel has a
+    hash."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     cuda = write_wheel(tmp_path, "torch", "1.0", "Requires-Dist: cudalibrary\n")
@@ -314,9 +314,8 @@ with build_lock(venvs / "x.lock", run) as lock_fd:
 
 
 def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not(store):
-    """They are no children of the server: the kernel ends pip with it, but not what pip has
-    started.
-    """
+    """The compilers are not children of the server, so the kernel ends pip with the server, but not
+    pip's processes."""
     command = [sys.executable, "-c", KILLED_BUILDER, str(store._venvs)]
     builder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
@@ -361,7 +360,7 @@ def test_contexts_that_do_not_fit(store, context, change, complaint):
 
 @pytest.mark.parametrize("requirement", ["-r more.txt", "./absent-1.0-py3-none-any.whl"])
 def test_messages_name_no_folder_of_this_machine(store, context, requirement):
-    """They reach whoever asked CodeBuild for the image."""
+    """The messages reach the user who requested the image from CodeBuild."""
     (context / "requirements.txt").write_text(f"{requirement}\n")
     with pytest.raises(ImageBuildError, match="build context") as raised:
         build(store, context)
@@ -387,7 +386,7 @@ def test_build_args_of_installers_and_requirements_make_the_environments_name(co
 
 
 def layer_on(folder, image, requirement):
-    """A context that adds one package to an image of the store."""
+    """Return a context that adds one package to an image of the store."""
     folder.mkdir()
     (folder / "Dockerfile").write_text(
         "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt"
@@ -430,7 +429,8 @@ def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(
 
 @makes_no_environment
 def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, context, tmp_path):
-    """The one that is held is an error of pip's, whose last lines name both versions."""
+    """Replacing a package that another one pins is an error of pip, whose last lines name both
+    versions."""
     base = build(store, context)
     layer, newer = tmp_path / "layer", write_wheel(tmp_path, "tinytrain", "2.0")
     arguments = layer_on(layer, base, newer)

@@ -1,6 +1,5 @@
-"""A spot interruption of real processes through the served API: SIGTERM, the last checkpoint to S3,
-and on from it.
-"""
+"""A spot interruption of real processes through the API: SIGTERM, the last checkpoint in S3, and a
+restart from it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""kill -9 to the server, and to its supervisor with it: nothing of a node stays alive, at once or
-at the next start.
-"""
+"""After kill -9 of the server, or of its supervisor too, no process of a node survives the next
+start."""
 
 from __future__ import annotations
 
@@ -88,7 +87,8 @@ def nodes_of(folder):
 
 
 def supervisor_of(server):
-    """Of the server's children: the others are the ballast of its nodes."""
+    """Return the supervisor among the server's children; the others are the ballast of its
+    nodes."""
     children = [process.pid for process in list_processes() if process.parent_pid == server.pid]
     [pid] = [
         pid for pid in children if b"job_supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -97,7 +97,7 @@ def supervisor_of(server):
 
 
 def test_server_killed(server, bench_folder):
-    """The helper of the nodes' network is among their processes."""
+    """The helper of the nodes' network is one of their processes."""
     nodes = nodes_of(bench_folder)
     assert len(nodes.members()) >= 4
     server.send_signal(signal.SIGKILL)
@@ -121,9 +121,8 @@ def test_server_killed_leaves_no_cgroups(server, bench_folder):
 
 
 def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
-    """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what is
-    left.
-    """
+    """If the kernel contains the nodes, they end immediately; otherwise the next engine finds the
+    remaining processes."""
     nodes = nodes_of(bench_folder)
     subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
     server.wait()
@@ -135,9 +134,8 @@ def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
 
 
 def test_supervisor_ignores_a_polite_end(server, bench_folder):
-    """A SIGTERM to the whole tree (systemd, a terminal) must not end the nodes before the server
-    stops the job.
-    """
+    """A SIGTERM to the whole tree (systemd, a terminal) must not end the nodes before the
+    server stops the job."""
     nodes = nodes_of(bench_folder).members()
     subprocess.run(["kill", "-TERM", str(supervisor_of(server))], check=True)
     assert nodes <= nodes_of(bench_folder).members()

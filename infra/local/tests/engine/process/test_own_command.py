@@ -1,4 +1,5 @@
-"""A request's own entry point on processes: /opt/ml is the node's, and so is what it installs."""
+"""An entry point in the request, on processes: each node has its own /opt/ml and installed
+packages."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ USER = 65534
 
 
 def image_script(bench: Bench, name: str, start: str) -> None:
-    """A script of the image's environment, as pip and uv write it, that says who runs it."""
+    """Return a script of the image's environment, as pip and uv write it, that prints its
+    interpreter."""
     script = bench.image / "venv" / "bin" / name
     script.write_text(f"{start}import sys\nprint('{name}', sys.prefix, sys.argv[1:])\n")
     script.chmod(0o755)
@@ -28,7 +30,7 @@ def image_script(bench: Bench, name: str, start: str) -> None:
 
 @pytest.fixture
 def own(bench: Bench) -> Bench:
-    """A bench whose image has an environment, skipped where /opt/ml can't be a node's own."""
+    """A bench whose image has an environment; skipped where a node cannot have its own /opt/ml."""
     if bench.engine._containment.opt_ml_problem:
         pytest.skip(bench.engine._containment.opt_ml_problem)
     add_environment(bench.image)
@@ -113,7 +115,8 @@ def test_an_entry_point_that_is_not_there(own):
 
 @once
 def test_it_is_not_waited_for_at_the_boot_barrier(own):
-    """Which only the image's own program knows; any other would wait for four minutes."""
+    """Only the image's own program knows the barrier; another program would wait for four
+    minutes."""
     environment = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
     (own.image / "image.json").write_text(json.dumps({"environment": environment}))
     run(own, "echo folder=$SM_BOOT_BARRIER_DIR", nodes=1)
@@ -147,10 +150,8 @@ def test_a_machine_that_lets_processes_have_no_opt_ml_says_why(tmp_path, monkeyp
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")
 def test_an_ordinary_user_has_it_too():
-    """In a user namespace, where the kernel allows one.
-
-    The test's own Python and files may be root's alone.
-    """
+    """The nodes are in a user namespace, if the kernel allows one. The test's Python and files may
+    be readable by root only."""
     python = shutil.which("python3", path="/usr/bin:/bin")
     become_user = ["setpriv", f"--reuid={USER}", "--clear-groups"]
     allowed = [*become_user, "unshare", "--mount", "--map-root-user", "true"]

@@ -1,6 +1,5 @@
-"""Jobs whose nodes have networks of their own: who reaches what they listen on, what they reach,
-and how fast; and that all of it is said.
-"""
+"""Jobs whose nodes are in network namespaces: who can connect to them, which addresses they reach,
+at which rate, and that the job's logs report this."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def own(bench: Bench) -> Bench:
 
 @pytest.fixture
 def second(own: Bench, tmp_path, monkeypatch) -> Iterator[Bench]:
-    """Another platform on this machine, whose jobs don't wait for the first one's."""
+    """Another platform on this machine, whose jobs do not wait for those of the first platform."""
     slot = functools.partial(training_slot, address=f"\0test-second-{tmp_path}")
     engine = ProcessEngine(
         tmp_path / "second", OneImage(own.image), "http://127.0.0.1:1", times=TIMES
@@ -66,7 +65,7 @@ def second(own: Bench, tmp_path, monkeypatch) -> Iterator[Bench]:
 
 
 class Running:
-    """A job in a thread, stopped with the test."""
+    """A job that runs in a thread and is stopped at the end of the test."""
 
     def __init__(self, bench: Bench, **job: object) -> None:
         self.bench = bench
@@ -112,9 +111,8 @@ print("reached", found, flush=True)
 
 @once
 def test_what_nodes_listen_on_is_their_jobs_alone(own, second, start):
-    """From this machine's loopback and its interfaces, as other users and machines come, and from
-    another platform's job with the same addresses.
-    """
+    """The connections come from this machine's loopback and interfaces, like those of other users
+    and machines, and from another platform's job with the same addresses."""
     own.program(STORE)
     job = start(own)
     job.says("algo-1", "listens")
@@ -139,7 +137,8 @@ def test_peers_meet_by_name_and_are_seen_to(own, start):
 
 @once
 def test_nodes_reach_the_platform_at_its_own_url(own, tmp_path):
-    """And a server of this machine that the job is told of, as an index or a tracker; no other."""
+    """Nodes also reach a server of this machine that the job's config names, such as an index or a
+    tracker, but no other."""
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "key").write_text("of the platform")
     handler = functools.partial(
@@ -171,7 +170,7 @@ def test_nodes_reach_the_platform_at_its_own_url(own, tmp_path):
 
 @once
 def test_the_rate_of_a_type_is_between_its_nodes(own):
-    """5 MB at 50 Mbit/s: 0.8 s, and the headers. A busy machine may take longer, never less."""
+    """5 MB at 50 Mbit/s take 0.8 s plus headers. A busy machine may take longer, but never less."""
     own.program("""
         if host == "algo-1":
             with socket.create_server(("", 7777)) as server:
@@ -208,7 +207,7 @@ def test_a_job_says_how_its_nodes_are_connected(own):
 
 @once
 def test_a_network_that_can_not_be_made_is_the_platforms_fault(own, monkeypatch):
-    """So that the job is tried again."""
+    """An error of the platform lets the job be retried."""
     plan = own.engine._network.plan
 
     def broken(*arguments):

@@ -1,4 +1,4 @@
-"""A job next to busy neighbours is reported as CPU-throttled, less if it has priority."""
+"""A job next to busy neighbors is reported as CPU-throttled, but less so if it has priority."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def busy_bench(tmp_path: Path, job) -> Iterator[Bench]:
 
 @pytest.fixture
 def neighbours() -> Iterator[None]:
-    """Processes that want all of every CPU, each in a session of its own: where the kernel groups
-    processes by session (autogroup), those of one session would share the weight of one process.
+    """Start processes that would use all of every CPU, each in a separate session.
+
+    Where the kernel groups processes by session (autogroup), those of one session would share the
+    weight of one process.
     """
     cpus = [cpu for cpu in sorted(os.sched_getaffinity(0)) for _ in range(NEIGHBOURS_OF_A_CPU)]
     code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
@@ -72,9 +74,8 @@ def shares(bench: Bench) -> list[float]:
 def test_nodes_beside_busy_neighbours_are_starved_unless_they_come_first(
     busy_bench: Bench, neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The nodes' share is compared with that of nodes without their weight, 64 times that of other
-    work, since other programs may use this machine, too.
-    """
+    """The nodes' share is compared with that of nodes without their weight, 64 times that of
+    other work, since other programs may use this machine, too."""
     if busy_bench.engine._quotas is None:
         assert busy_bench.run(nodes=2).attainment == {}
         return

@@ -1,4 +1,4 @@
-"""Where torch comes from, against an index on loopback: PyTorch's own is reached by no test."""
+"""The source of torch's wheel, with indexes on loopback; no test reaches PyTorch's own index."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Index:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    """PyPI has a torch that asks for CUDA's library; PyTorch's index has nothing yet."""
+    """Fill the indexes: PyPI has a torch that requires CUDA's library; PyTorch's index is empty."""
     index = Index(tmp_path)
     write_wheel(index.usual, "torch", "1.0", "Requires-Dist: nvidia-tiny==2.0\n")
     write_wheel(index.usual, "nvidia_tiny", "2.0")
@@ -106,7 +106,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
 
 @pytest.fixture
 def hang(index: Index, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """hang(): let PyTorch's index hang, which is noticed within seconds."""
+    """Return hang(), which lets PyTorch's index hang; the build notices within seconds."""
 
     def begin() -> None:
         index.hangs = True
@@ -117,7 +117,7 @@ def hang(index: Index, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.fixture
 def lines() -> list[str]:
-    """All that the build of `install` has said."""
+    """Return all lines that the build of `install` has logged."""
     return []
 
 
@@ -125,8 +125,9 @@ def lines() -> list[str]:
 def install(
     index: Index, tmp_path: Path, store: ProcessImageStore, lines: list[str]
 ) -> Callable[..., tuple[str, list[str]]]:
-    """install(wheel, …) builds an image that locks those wheels of torch 1.0; its torch's version,
-    and the lines that people read.
+    """Return install(wheel, …), which builds an image that locks these wheels of torch 1.0.
+
+    The result is the version of the installed torch, and the lines of the build's log.
     """
 
     def make(*locked: Path) -> tuple[str, list[str]]:

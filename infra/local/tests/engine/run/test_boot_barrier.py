@@ -1,6 +1,4 @@
-"""The boot barrier: nodes start without a quota, and all are under it before one of them goes
-on.
-"""
+"""The boot barrier: nodes boot without a quota, and none continues before all of them have one."""
 
 from __future__ import annotations
 
@@ -99,7 +97,8 @@ def test_they_are_idle_again_after_a_failure(barrier_bench):
 
 
 def test_no_node_goes_before_all_are_ready(barrier_bench):
-    """By the nodes' own clock: lines of two nodes come through two threads, in any order."""
+    """The order is that of the nodes' own clocks, since lines of two nodes come through two threads
+    in any order."""
     timed = PROGRAM.replace('("boot")', '("boot", time.monotonic())').replace(
         '("train")', '("train", time.monotonic())'
     )
@@ -154,9 +153,8 @@ def test_only_the_images_own_program_uses_it(job, environment, hyperparameters, 
 
 
 def test_another_program_of_the_image_is_not_trusted_to_wait(job):
-    """It would never say `ready`, and so would run without a quota under a label that promises
-    one.
-    """
+    """The program would never write `ready`, and would run without the quota that its label
+    promises."""
     image = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
     assert uses_boot_barrier(job, image)
     assert uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "train.py"}), image)

@@ -1,4 +1,4 @@
-"""When a run measures what its nodes get of the CPU, and what it says of it."""
+"""When a run measures its nodes' share of the CPU, and how it reports the share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTS = ("algo-1", "algo-2")
 
 
 class Nodes:
-    """Nodes whose CPU seconds are those of the test."""
+    """Nodes whose CPU seconds the test sets."""
 
     supervisor_exit_code = None
 
@@ -42,7 +42,8 @@ class Nodes:
 
 
 class Run:
-    """A run of two nodes with a quota, whose groups are folders; at the boot barrier or not."""
+    """A run of two nodes with a quota, whose control groups are folders; optionally at the boot
+    barrier."""
 
     def __init__(self, folder: Path, waits: bool) -> None:
         self.supervised = Nodes()

@@ -1,4 +1,4 @@
-"""Where a node that is a process finds what is in its image."""
+"""The paths at which a node that is a process finds the files of its image."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A program trains on the validated files: the shipped program reads the files that nodesweep
-validates, and no others.
-"""
+"""The shipped program reads exactly the files that nodesweep validates."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ HIDDEN = ("_temporary/0/d", ".hidden/e", ".f", "_g")
 
 
 def write(path: Path, label: int) -> None:
-    """Two rows of a label."""
+    """Write two rows of a label."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = f"a,label\n1,{label}\n2,{label}\n".encode()
     if ".csv" in path.name:

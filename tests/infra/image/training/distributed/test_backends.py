@@ -89,7 +89,7 @@ runpy.run_path({str(TRAIN)!r}, run_name="__main__")
 def test_one_process_imports_no_library_of_another_backend(
     trainings: Trainings, tmp_path: Path
 ) -> None:
-    """Nor where a backend is asked for: one process has no group."""
+    """This holds even if a backend is requested, since one process has no group."""
     hook = tmp_path / "hook.py"
     hook.write_text(HOOK)
     for number, backend in enumerate(("auto", "xla")):
@@ -151,7 +151,7 @@ dist.Backend.register_backend("smddp", create, devices=["cpu"])
 def test_smddp_runs_from_mpis_variables_with_the_library_imported_first(
     trainings: Trainings, tmp_path: Path
 ) -> None:
-    """The launch path alone: AWS's library is in its containers only."""
+    """This tests only the launch path, since AWS's library exists only in its containers."""
     package = tmp_path / "stand-in" / "smdistributed" / "dataparallel" / "torch"
     package.mkdir(parents=True)
     (package / "torch_smddp.py").write_text(SMDDP)

@@ -1,4 +1,4 @@
-"""The store of the process group, with releases of PyTorch that are not installed here."""
+"""The store of the process group, with fakes of PyTorch releases that are not installed here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.cluster import Cluster
 
 
 class Stores:
-    """torch.distributed, whose TCPStore refuses the arguments that a release refuses."""
+    """A torch.distributed whose TCPStore refuses the arguments that a release refuses."""
 
     def __init__(self, refused: type[Exception] | None, unless: str | None = None) -> None:
         self.refused, self.unless = refused, unless

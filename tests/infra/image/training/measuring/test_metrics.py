@@ -18,7 +18,7 @@ from training.measuring.metrics import (
 def steps_of(
     step_seconds: Sequence[float], waited: Sequence[float] = (), begun: float = 0.0
 ) -> RankSteps:
-    """Steps of that length, one behind the other."""
+    """Return consecutive steps of that length."""
     marks = [begun, *(begun + total for total in accumulate(step_seconds))]
     return RankSteps(marks[:-1], marks[1:], waited)
 

@@ -1,4 +1,4 @@
-"""The gradients' squares under DDP, in the image's own Python."""
+"""The squared norms of gradients under DDP, in the image's own Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps by marks of a clock that the test moves, and a stopwatch by the real one."""
+"""Steps by marks of a clock that the test moves, and a stopwatch by the real clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from training.measuring.step_timer import StepTimer, Stopwatch
 
 
 class HandMoved:
-    """Marks are the times that are set, each its own object, as events of a GPU are."""
+    """A clock whose marks are times set by the test, each a separate object, like a GPU's
+    events."""
 
     def __init__(self) -> None:
         self.now = 100.0

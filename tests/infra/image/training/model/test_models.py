@@ -1,6 +1,5 @@
-"""From the CIFAR-10 archive to a trained model: the ResNet-18 example on a small one, and the
-memory that it takes.
-"""
+"""From the CIFAR-10 archive to a trained model: the ResNet-18 example on a small archive, and its
+memory."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """400 images, made into the example's dataset by its own command."""
+    """400 images, which the example's own command has turned into its dataset."""
     folder = tmp_path_factory.mktemp("cifar10")
     archive = write_archive(folder / "cifar-10-binary.tar.gz", small_batches(rows=80)[1])
     command = [
@@ -55,9 +54,8 @@ def on_images(
 
 
 def example_arguments(nodes: int) -> list[str]:
-    """Hyperparameters that the toolkit hands on of the example's request: all but its own
-    hyperparameters.
-    """
+    """Return the hyperparameters of the example's request that the toolkit passes on, without its
+    own."""
     config = load_config(EXAMPLE)
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
     point = next(point for point in plan.points if point.nodes == nodes)

@@ -1,6 +1,7 @@
-"""The tag of a build context, which tasks/ computes, and what the process engine builds from it:
-the same files, the same base, the same instructions. The two share no code, since infra/ imports
-nothing of the floors above it.
+"""The tag of a build context, which tasks/ computes, and the process engine's build from it agree
+on files, base and instructions.
+
+The two share no code, since infra/ imports nothing from the layers above it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shipped image, built and run: the real toolkit, torch, gloo and two nodes."""
+"""The shipped image, built and run: the real toolkit, torch and gloo on two nodes."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ def s3():
 
 @pytest.fixture(autouse=True)
 def own_training_slot():
-    """None: these programs meet on the machine's port 7777, as every platform's do, and so wait
-    for the machine's slot.
+    """Don't replace the slot, so that these programs wait for their turn.
+
+    They meet on the machine's port 7777, like the programs of every platform.
     """
 
 
@@ -89,7 +90,7 @@ REQUIREMENTS = {
 
 
 def source_archive(**files):
-    """The script, and what else is sent with it."""
+    """Return an archive of the script and of the other files that are sent with it."""
     files = {"train.py": SCRIPT, **files}
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
@@ -128,7 +129,7 @@ def own_code_job(job, s3, image_uri):
 
 
 def last(lines):
-    """The nodes' last lines, whole."""
+    """Return the complete last lines of the nodes."""
     return "\n".join(f"{host}: {text}" for host, text in lines[-60:])
 
 
@@ -199,7 +200,7 @@ def table():
 
 
 def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_uri):
-    """Put into /opt/ml/code by the toolkit, on every node."""
+    """The toolkit puts the program into /opt/ml/code on every node."""
     program = {
         "format": '"csv"',
         "epochs": "1",
@@ -237,7 +238,7 @@ def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_
 def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
     engine, own_code_job, tmp_path, image_uri
 ):
-    """As on AWS, for an image with the user's program in it by the guide's recipe."""
+    """This is as on AWS, for an image that has the user's program by the guide's recipe."""
     context = tmp_path / "context"
     shutil.copytree(IMAGE, context, ignore=shutil.ignore_patterns("__pycache__"))
     (context / "baked.py").write_text("print('the image has run', flush=True)\n")
@@ -272,9 +273,8 @@ def test_failing_rank_is_the_reason(engine, own_code_job):
 
 @once
 def test_program_killed_on_one_node(engine, own_code_job):
-    """The out-of-memory killer's work, seen through the toolkit: `train` itself lives on and
-    reports it.
-    """
+    """The out-of-memory killer ends the program, while the toolkit's `train` continues and reports
+    this."""
     hyperparameters = {**own_code_job.hyperparameters, "boom": "-1"}
     result, lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
     assert result.failed_host == "algo-2", last(lines)

@@ -1,4 +1,4 @@
-"""How a sweep's nodes can be had, as `plan --online` tells it."""
+"""The ways to get a sweep's nodes, as `plan --online` reports them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUOTAS = {
 
 
 def facts_of(config: BenchmarkConfig, usd: float | None = 60.0) -> Facts:
-    """The facts of a sweep, at a price of the day."""
+    """Return the facts of a sweep, at the current price."""
     facts = read_facts(config)
     if usd is None:
         return facts
@@ -47,7 +47,7 @@ def facts_of(config: BenchmarkConfig, usd: float | None = 60.0) -> Facts:
 
 @pytest.fixture
 def p5(make_config: Configs) -> BenchmarkConfig:
-    """Jobs on 1, 2 and 3 nodes of up to an hour, and as many again after failures."""
+    """Return jobs on 1, 2 and 3 nodes of up to an hour, with as many retries after failures."""
     training = {"instance_type": "ml.p5.48xlarge", "max_runtime_seconds": 3480}
     return make_config(training=training, sweep={"node_counts": [1, 2, 3], "max_attempts": 2})
 
@@ -70,7 +70,7 @@ def offering(*blocks: dict[str, Any], **members: Any) -> dict[str, Any]:
 
 
 class Account:
-    """Stubbed clients of one account; each service answers once, or with an error."""
+    """Stubbed clients of one account; each service responds once, or with an error."""
 
     def __init__(self) -> None:
         self.stubs: dict[str, Stubber] = {}

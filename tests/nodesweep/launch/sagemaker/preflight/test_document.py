@@ -1,4 +1,4 @@
-"""docs/preflight.md is what the two tables of rules make."""
+"""docs/preflight.md is generated from the two tables of rules."""
 
 from __future__ import annotations
 

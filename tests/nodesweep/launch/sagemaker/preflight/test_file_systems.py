@@ -125,7 +125,7 @@ def test_no_mount_target_in_the_zone_is_a_notice(snapshot: SnapshotAssertion) ->
 
 
 class Fsx:
-    """FSx of one file system, or of none."""
+    """An FSx with one file system, or with none."""
 
     def __init__(self, answer: dict[str, Any] | str | None) -> None:
         self.answer = answer
@@ -143,7 +143,7 @@ class Fsx:
 
 @pytest.fixture
 def subnets(aws: Callable[[str], Any]) -> tuple[Any, str, str, str]:
-    """(EC2 client, VPC, a subnet in us-east-1a, one in us-east-1b)."""
+    """Return (EC2 client, VPC, a subnet in us-east-1a, a subnet in us-east-1b)."""
     ec2 = aws("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     made = [

@@ -171,7 +171,8 @@ def test_denial_that_may_be_none_is_a_notice(
 
 
 def simulated(decisions: dict[str, str]) -> Any:
-    """An IAM client whose simulation answers by action, "allowed" for the others."""
+    """Return an IAM client whose simulation has these decisions by action, and "allowed" for other
+    actions."""
 
     class Iam:
         def simulate_principal_policy(self, **query: Any) -> dict[str, Any]:
@@ -287,7 +288,7 @@ KEY = {"output_kms_key_id": "alias/results"}
 
 
 def kms_with(aws: Callable[[str], Any], **key: Any) -> tuple[Any, str]:
-    """(KMS client, ARN) of a key that alias/results stands for."""
+    """Return (KMS client, ARN) of a key with the alias alias/results."""
     kms = aws("kms")
     made = kms.create_key(**key)["KeyMetadata"]
     kms.create_alias(AliasName="alias/results", TargetKeyId=made["KeyId"])

@@ -101,7 +101,8 @@ def test_groups_of_two_networks_are_a_problem(snapshot: SnapshotAssertion) -> No
 
 @pytest.fixture
 def network(aws: Callable[[str], Any]) -> tuple[Any, str, str]:
-    """(EC2 client, subnet with 11 free addresses, the VPC's group open to itself)."""
+    """Return (EC2 client, subnet with 11 free addresses, the VPC's group, which is open to
+    itself)."""
     ec2 = aws("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.1.0/28", AvailabilityZone="us-east-1a")[

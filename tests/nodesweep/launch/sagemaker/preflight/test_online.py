@@ -1,4 +1,4 @@
-"""The rules together: which are asked, and what becomes of a call without an answer."""
+"""The rules together: which rules make calls, and the effect of a call without a response."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ HTML = {"Content-Type": "text/html"}
 def bucket_of(
     make_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Findings]]:
-    """Findings of plan --online at an endpoint, which platform.endpoint_url names or not."""
+    """Return the findings of plan --online at an endpoint, with or without
+    platform.endpoint_url."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
 
@@ -268,7 +269,7 @@ def test_platform_is_asked_through_clients_of_its_own(
 def test_types_of_a_sweep_are_asked_about_at_once(
     are_fallbacks: bool, make_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An account that does not answer is waited for once, whatever the number of types."""
+    """An account that does not respond is awaited once, whatever the number of types."""
     types = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
     together = threading.Barrier(len(types), timeout=300)
 
@@ -290,7 +291,7 @@ def test_types_of_a_sweep_are_asked_about_at_once(
 
 
 class Refusing:
-    """A client that may call nothing."""
+    """A client that may make no call."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "get_paginator":

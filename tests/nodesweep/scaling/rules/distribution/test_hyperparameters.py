@@ -1,5 +1,6 @@
-"""The hyperparameters that a job is sent for its distribution. Those of whole jobs are held
-against the SDK's in tests/nodesweep/scaling/planning/test_request.py.
+"""The hyperparameters of a job that its distribution requires.
+
+tests/nodesweep/scaling/planning/test_request.py compares those of whole jobs with the SDK's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Distribution options: the choice in the config, how many processes it starts, the table made from
-it.
-"""
+"""Distribution options: the choice in the config, the number of processes, and the generated
+table."""
 
 from __future__ import annotations
 

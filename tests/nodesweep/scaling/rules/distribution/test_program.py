@@ -1,4 +1,5 @@
-"""Needs of the shipped program: a container without them is refused before a job is sent."""
+"""Requirements of the shipped program: a container that lacks them is refused before a job is
+sent."""
 
 from __future__ import annotations
 
