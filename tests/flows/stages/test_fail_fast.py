@@ -116,7 +116,7 @@ def test_running_jobs_are_stopped_and_completed_ones_kept(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything at once: 1 node completes, 2 and 4 fail of one cause while 8 would run for
-    for ever.
+    ever.
     """
     collect, is_seen = sweep_stage.collect_outcome, threading.Event()
 
