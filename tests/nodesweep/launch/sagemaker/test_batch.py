@@ -528,7 +528,7 @@ def test_refusal_that_quotes_the_payload_shows_no_value_of_the_environment(
     assert "program-of-mine" not in f"{refused.value} {refused.value.__cause__}"
 
 
-def test_denied_submission_is_known_to_have_made_no_job() -> None:
+def test_denied_submission_is_known_to_have_made_no_job(platform: PlatformConfig) -> None:
     denied = ClientError(
         {
             "Error": {"Code": "AccessDeniedException"},
