@@ -4,12 +4,16 @@
 
 - **compute** per optimizer step depends on the samples per process. Between measured batches it is
   interpolated. Below them it is at most that of the smallest and, since the time is convex in the
-  batch, at least the line through the two smallest (in proportion if one is of a single node).
+  batch, at least the line through the two smallest (in proportion if one is of a single node). That
+  line is the likely time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha + beta·m).
 - **communication** per step is the exposed part of a ring all-reduce among W processes,
   c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
   latency of a message. Exposed is max(f·c, c − h·backward): the last bucket's share f, or what
-  the hidden share h of the backward pass doesn't cover (Li et al., VLDB 13, 2020).
+  the hidden share h of the backward pass doesn't cover (Li et al., VLDB 13, 2020). One count with
+  several nodes cannot separate latency from bandwidth. Then the likely exchanges have no latency,
+  since buckets are made so large that bandwidth determines their time (section 3.2 there), but the
+  bounds include it.
 - **waiting** per step is the mean excess of the slowest of W processes. It grows as the expected
   maximum of normal or exponential values, or is that of one slow node (Harter, Biometrika 48, 1961;
   Petrini, Kerbyson and Pakin, SC'03).
@@ -30,11 +34,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from nodesweep.scaling.predict.solutions import (
+    Corners,
     Floats,
     Span,
     between,
     corners,
     exactly,
+    joined,
     span_of,
 )
 
@@ -96,10 +102,12 @@ def terms_at(known: Known, place: Place) -> dict[Term, Span]:
     like = several if len(several) > 1 else list(range(len(known.places)))
     gradients = _by_batch(known, like, place.batch)
     optimizer = _alike(known.per_step("optimizer", like))
+    # communication and waiting have the bounds that they have if compute is halfway between its own
+    likely, halfway = float(gradients.middle[0]), float(gradients.low[0] + gradients.high[0]) / 2
     return {
         "compute": gradients.plus(optimizer).times(place.steps),
-        "communication": _exchange(known, several, place, gradients).times(place.steps),
-        "waiting": _waiting(known, several, place, gradients).times(place.steps),
+        "communication": _exchange(known, several, place, likely, halfway).times(place.steps),
+        "waiting": _waiting(known, several, place, halfway).times(place.steps),
         "data": _data(known, place).times(place.steps),
         "fixed": _fixed(known, place),
     }
@@ -144,12 +152,12 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     if len(above) == 1:
         return between(in_proportion, high)
     slope = (spans[above[1]].middle - least) / (above[1] - above[0])
-    low = np.clip(least - slope * (above[0] - batch), 0.0, least)
+    low = line = np.clip(least - slope * (above[0] - batch), 0.0, least)
     exchanging = {each.batch for each in known.places if each.nodes > 1}
     if not exchanging.issuperset(above[:2]):
         # one node's passes share the CPU with no exchange, so the line is too flat
         low = np.minimum(low, in_proportion)
-    return between(low, high)
+    return Span(low, line, high)
 
 
 def _slower_in_exchange(known: Known) -> float:
@@ -172,29 +180,43 @@ def _slower_in_exchange(known: Known) -> float:
     )
 
 
-def _exchange(known: Known, several: Sequence[int], place: Place, gradients: Span) -> Span:
+def _exchange(
+    known: Known, several: Sequence[int], place: Place, passes: float, halfway: float
+) -> Span:
+    """Return the exposed exchange's seconds per step if passes take these.
+
+    The bounds are those if passes take `halfway`.
+    """
     exposed = known.per_step("communication", several)
     backward = known.per_step("backward", several)
     if not exposed.any():
         return exactly(exposed[:, 0])
     hidden = backward[0]
-    there = gradients.middle[0] * hidden[-1] / known.per_step("gradients", several)[0, -1]
+    share = hidden[-1] / known.per_step("gradients", several)[0, -1]
     ring = np.array([_ring(known.places[index].processes) for index in several])
     at = np.array(_ring(place.processes))
-    partly = corners(
-        np.column_stack([ring, -hidden]),
-        np.append(at, -there),
-        exposed,
-        most=np.array([np.inf, np.inf, 1.0]),
-    )
-    wholly = corners(ring, at, exposed + hidden, sizes=exposed[0])
-    wholly = wholly._replace(predicted=wholly.predicted - there)
+
+    def overlapped(terms: int, there: float) -> Corners:
+        """Return the exchanges of the ring's first terms that overlap a backward pass there."""
+        partly = corners(
+            np.column_stack([ring[:, :terms], -hidden]),
+            np.append(at[:terms], -there),
+            exposed,
+            most=np.append(np.full(terms, np.inf), 1.0),
+        )
+        wholly = corners(ring[:, :terms], at[:terms], exposed + hidden, sizes=exposed[0])
+        return joined(partly, wholly._replace(predicted=wholly.predicted - there))
+
+    likely = overlapped(2 if len(several) > 1 else 1, share * passes)
+    every = overlapped(2, share * halfway)
     # If only the last bucket is exposed, the exchange takes at most 1 + hidden/exposed times that.
     last = corners(ring, at, exposed)
     least = 1e-9 * exposed[0].max()
     longest = 1 + (hidden / np.maximum(last.fitted, least)).min(axis=2)
-    last = last._replace(predicted=np.maximum(last.predicted, last.predicted * longest - there))
-    span = span_of(partly, wholly, last)
+    last = last._replace(
+        predicted=np.maximum(last.predicted, last.predicted * longest - share * halfway)
+    )
+    span = span_of(likely, every, last)
     smaller = [each for each, own in enumerate(ring) if own[1] < at[1]][-1:]
     larger = [each for each, own in enumerate(ring) if own[1] > at[1]][:1]
     if not smaller or not larger:
@@ -210,7 +232,7 @@ def _ring(processes: int) -> list[float]:
     return [2 * (processes - 1) / processes, 2.0 * (processes - 1)]
 
 
-def _waiting(known: Known, several: Sequence[int], place: Place, gradients: Span) -> Span:
+def _waiting(known: Known, several: Sequence[int], place: Place, there: float) -> Span:
     waited = known.per_step("waiting", several)
     if not waited.any():
         return exactly(waited[:, 0])
@@ -218,7 +240,7 @@ def _waiting(known: Known, several: Sequence[int], place: Place, gradients: Span
     growth = np.array([_growth(known.places[index].processes) for index in several])
     at = _growth(place.processes)
     columns = np.column_stack([growth, growth * passes[:, np.newaxis]])
-    return span_of(corners(columns, np.append(at, at * gradients.middle[0]), waited))
+    return span_of(corners(columns, np.append(at, at * there), waited))
 
 
 def _growth(processes: int) -> Floats:
