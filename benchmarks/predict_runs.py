@@ -17,11 +17,11 @@ jobs (load 18 to 46), which probably slowed 8 nodes most: in two of the five cas
 their interval, even the time that no step takes had grown six- and twofold. Predictions of 8 nodes
 from 1, 2 and 4 at a fixed global batch cover 82.2% only. The target of 200 cells was not met.
 
-The median error at 8 nodes, 10.7%, is above its limit probably because the machine slowed 8 nodes
-more than fewer: a simulation that knows all that was slept, sent and shaped, and takes the slowdown
-of the largest measured count, would miss by 8.9% (7.2% from 1, 2 and 4, 12.8% from 1 and 2). With
-quiet cores it may fall: it is 6.0% in the 22 cells where passes took at most 1.1 times as long as
-slept, 14.0% in the others, and three runs' own spread explains only 1.8%.
+The median error at 8 nodes, 13.4%, cannot reach its limit with these runs: from 1, 2 and 4 nodes
+(9.1%), a simulation that knows all that was slept, sent and shaped, and takes the slowdown of 4
+nodes, would still miss by 7.2%, though the three runs' own spread explains only 1.8%. From 1 and 2
+(22.8%; the simulation: 12.8%), a single exchange separates neither latency, bandwidth and overlap,
+nor, at a fixed global batch, the slowdown.
 
 The output is written after every few cases; a later call with the same seed continues it and uses
 the stored runs to predict again, which is all that --again does. One job runs at a time in a

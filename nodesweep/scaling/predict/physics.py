@@ -10,10 +10,9 @@
   c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
   latency of a message. Exposed is max(f·c, c − h·backward): the last bucket's share f, or what
-  the hidden share h of the backward pass doesn't cover (Li et al., VLDB 13, 2020). One count with
-  several nodes cannot separate latency from bandwidth. Then the likely exchanges have no latency,
-  since buckets are made so large that bandwidth determines their time (section 3.2 there), but the
-  bounds include it.
+  the hidden share h of the backward pass doesn't cover (Li et al., VLDB 13, 2020). Any h from 0 to
+  1 that fits is as likely as another, but none is if a single count has several nodes, since that
+  one leaves h wholly open.
 - **waiting** per step is the mean excess of the slowest of W processes. It grows as the expected
   maximum of normal or exponential values, or is that of one slow node (Harter, Biometrika 48, 1961;
   Petrini, Kerbyson and Pakin, SC'03).
@@ -196,19 +195,19 @@ def _exchange(
     ring = np.array([_ring(known.places[index].processes) for index in several])
     at = np.array(_ring(place.processes))
 
-    def overlapped(terms: int, there: float) -> Corners:
-        """Return the exchanges of the ring's first terms that overlap a backward pass there."""
+    def overlapped(there: float) -> list[Corners]:
+        """Return the exchanges that a backward pass of these seconds hides partly and wholly."""
         partly = corners(
-            np.column_stack([ring[:, :terms], -hidden]),
-            np.append(at[:terms], -there),
+            np.column_stack([ring, -hidden]),
+            np.append(at, -there),
             exposed,
-            most=np.append(np.full(terms, np.inf), 1.0),
+            most=np.array([np.inf, np.inf, 1.0]),
         )
-        wholly = corners(ring[:, :terms], at[:terms], exposed + hidden, sizes=exposed[0])
-        return joined(partly, wholly._replace(predicted=wholly.predicted - there))
+        wholly = corners(ring, at, exposed + hidden, sizes=exposed[0])
+        return [partly, wholly._replace(predicted=wholly.predicted - there)]
 
-    likely = overlapped(2 if len(several) > 1 else 1, share * passes)
-    every = overlapped(2, share * halfway)
+    likely = overlapped(share * passes)
+    every = overlapped(share * halfway)
     # If only the last bucket is exposed, the exchange takes at most 1 + hidden/exposed times that.
     last = corners(ring, at, exposed)
     least = 1e-9 * exposed[0].max()
@@ -216,7 +215,7 @@ def _exchange(
     last = last._replace(
         predicted=np.maximum(last.predicted, last.predicted * longest - share * halfway)
     )
-    span = span_of(likely, every, last)
+    span = span_of(joined(*likely[: len(several)]), *every, last)
     smaller = [each for each, own in enumerate(ring) if own[1] < at[1]][-1:]
     larger = [each for each, own in enumerate(ring) if own[1] > at[1]][:1]
     if not smaller or not larger:
