@@ -113,6 +113,36 @@ def test_stored_runs_are_predicted_from_again() -> None:
     assert predict_runs.predict_again(unmeasured) == unmeasured
 
 
+def test_stored_runs_are_predicted_from_again_without_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(predict_runs, "run_cases", pytest.fail)
+    output, first = tmp_path / "runs.json", judged("global")
+    wrong = [{**each, "predictions": {"predict": [9.0, 8.0, 10.0]}} for each in first.cells]
+    stored = {"date": "2026-11-28", "seed": 1, "machine": {"cpus": 2}, "summary": {}}
+    changed = {**vars(first), "cells": wrong}
+    output.write_text(json.dumps({**stored, "cells": [changed]}))
+    main(["--output", str(output), "--again"])
+    found = json.loads(output.read_text())
+    assert {name: found[name] for name in ("date", "seed", "machine")} == {
+        name: stored[name] for name in ("date", "seed", "machine")
+    }
+    assert found["summary"]["cells"] == len(first.cells)
+    cells = found["cells"][0]["cells"]
+    for before, after in zip(first.cells, cells, strict=True):
+        assert after["predictions"]["predict"] == pytest.approx(
+            before["predictions"]["predict"], rel=0.01
+        )
+
+
+def test_stored_runs_must_exist_to_be_predicted_from_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--output", str(tmp_path / "none.json"), "--again"])
+    assert "name an earlier result" in capsys.readouterr().err
+
+
 def test_a_batch_without_a_breakdown_is_left_out() -> None:
     case = Case(3, "one bucket", TYPES[0], "global", "quiet")
     runs = {run: said(run) for run in runs_of(case)}

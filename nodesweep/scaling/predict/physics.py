@@ -4,7 +4,8 @@
 
 - **compute** per optimizer step depends on the samples per process. Between measured batches it is
   interpolated. Below the smallest batch it is at most that batch's time and, since the time is
-  convex in the batch, at least on the line through the two smallest batches. The lower bound is in
+  convex in the batch, at least on the line through the two smallest batches, which is the likely
+  time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha + beta·m). The lower bound is in
   proportion to the batch if only one was measured, or if that is less and one of the two was only
   measured on a single node. Above the largest batch it is at least that batch's time and at most in
   proportion.
@@ -12,7 +13,9 @@
   c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
   latency of a message. The exposed part is max(f·c, c − h·backward): the last bucket's share f, or
-  the part of c that the share h of the backward pass does not hide (Li et al., VLDB 13, 2020).
+  the part of c that the share h of the backward pass does not hide (Li et al., VLDB 13, 2020). All
+  h from 0 to 1 that explain the measurements are equally likely; if a single count has several
+  nodes, the measurements leave h open, and h = 0 is the likely value.
 - **waiting** per step is the mean excess of the slowest of W processes. It grows as the expected
   maximum of normal or exponential values, or is the excess of one slow node (Harter, Biometrika 48,
   1961; Petrini, Kerbyson and Pakin, SC'03).
@@ -34,11 +37,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from nodesweep.scaling.predict.solutions import (
+    Corners,
     Floats,
     Span,
     between,
     corners,
     exactly,
+    joined,
     span_of,
 )
 
@@ -102,10 +107,12 @@ def terms_at(known: Known, place: Place) -> dict[Term, Span]:
     like = several if len(several) > 1 else list(range(len(known.places)))
     gradients = _by_batch(known, like, place.batch)
     optimizer = _alike(known.per_step("optimizer", like))
+    # communication and waiting have the bounds that they have if compute is halfway between its own
+    likely, halfway = float(gradients.middle[0]), float(gradients.low[0] + gradients.high[0]) / 2
     return {
         "compute": gradients.plus(optimizer).times(place.steps),
-        "communication": _exchange(known, several, place, gradients).times(place.steps),
-        "waiting": _waiting(known, several, place, gradients).times(place.steps),
+        "communication": _exchange(known, several, place, likely, halfway).times(place.steps),
+        "waiting": _waiting(known, several, place, halfway).times(place.steps),
         "data": _data(known, place).times(place.steps),
         "fixed": _fixed(known, place),
     }
@@ -154,13 +161,13 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     if len(above) == 1:
         return between(in_proportion, high)
     slope = (spans[above[1]].middle - least) / (above[1] - above[0])
-    low = np.clip(least - slope * (above[0] - batch), 0.0, least)
+    low = line = np.clip(least - slope * (above[0] - batch), 0.0, least)
     exchanging = {each.batch for each in known.places if each.nodes > 1}
     if not exchanging.issuperset(above[:2]):
         # without an exchange to share the CPU with, one node's passes are faster, so the line is
         # too flat
         low = np.minimum(low, in_proportion)
-    return between(low, high)
+    return Span(low, line, high)
 
 
 def _slower_in_exchange(known: Known) -> float:
@@ -184,30 +191,44 @@ def _slower_in_exchange(known: Known) -> float:
     )
 
 
-def _exchange(known: Known, several: Sequence[int], place: Place, gradients: Span) -> Span:
+def _exchange(
+    known: Known, several: Sequence[int], place: Place, passes: float, halfway: float
+) -> Span:
+    """Return the exposed exchange's seconds per step if passes take these.
+
+    The bounds are those if passes take `halfway`.
+    """
     exposed = known.per_step("communication", several)
     backward = known.per_step("backward", several)
     if not exposed.any():
         return exactly(exposed[:, 0])
     hidden = backward[0]
-    there = gradients.middle[0] * hidden[-1] / known.per_step("gradients", several)[0, -1]
+    share = hidden[-1] / known.per_step("gradients", several)[0, -1]
     ring = np.array([_ring(known.places[index].processes) for index in several])
     at = np.array(_ring(place.processes))
-    partly = corners(
-        np.column_stack([ring, -hidden]),
-        np.append(at, -there),
-        exposed,
-        most=np.array([np.inf, np.inf, 1.0]),
-    )
-    wholly = corners(ring, at, exposed + hidden, sizes=exposed[0])
-    wholly = wholly._replace(predicted=wholly.predicted - there)
+
+    def overlapped(there: float) -> list[Corners]:
+        """Return the exchanges that a backward pass of these seconds hides partly and wholly."""
+        partly = corners(
+            np.column_stack([ring, -hidden]),
+            np.append(at, -there),
+            exposed,
+            most=np.array([np.inf, np.inf, 1.0]),
+        )
+        wholly = corners(ring, at, exposed + hidden, sizes=exposed[0])
+        return [partly, wholly._replace(predicted=wholly.predicted - there)]
+
+    likely = overlapped(share * passes)
+    every = overlapped(share * halfway)
     # If only the last bucket is exposed, the whole exchange takes at most 1 + hidden/exposed times
     # as long as the bucket.
     last = corners(ring, at, exposed)
     least = 1e-9 * exposed[0].max()
     longest = 1 + (hidden / np.maximum(last.fitted, least)).min(axis=2)
-    last = last._replace(predicted=np.maximum(last.predicted, last.predicted * longest - there))
-    span = span_of(partly, wholly, last)
+    last = last._replace(
+        predicted=np.maximum(last.predicted, last.predicted * longest - share * halfway)
+    )
+    span = span_of(joined(*likely[: len(several)]), *every, last)
     smaller = [each for each, own in enumerate(ring) if own[1] < at[1]][-1:]
     larger = [each for each, own in enumerate(ring) if own[1] > at[1]][:1]
     if not smaller or not larger:
@@ -224,7 +245,7 @@ def _ring(processes: int) -> list[float]:
     return [2 * (processes - 1) / processes, 2.0 * (processes - 1)]
 
 
-def _waiting(known: Known, several: Sequence[int], place: Place, gradients: Span) -> Span:
+def _waiting(known: Known, several: Sequence[int], place: Place, there: float) -> Span:
     waited = known.per_step("waiting", several)
     if not waited.any():
         return exactly(waited[:, 0])
@@ -232,7 +253,7 @@ def _waiting(known: Known, several: Sequence[int], place: Place, gradients: Span
     growth = np.array([_growth(known.places[index].processes) for index in several])
     at = _growth(place.processes)
     columns = np.column_stack([growth, growth * passes[:, np.newaxis]])
-    return span_of(corners(columns, np.append(at, at * gradients.middle[0]), waited))
+    return span_of(corners(columns, np.append(at, at * there), waited))
 
 
 def _growth(processes: int) -> Floats:

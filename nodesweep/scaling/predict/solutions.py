@@ -98,6 +98,11 @@ def corners(
     return Corners(*(np.array(each) for each in zip(*found, strict=True)))
 
 
+def joined(*found: Corners) -> Corners:
+    """Return all the solutions."""
+    return Corners(*(np.concatenate(each) for each in zip(*found, strict=True)))
+
+
 def span_of(likely: Corners, *others: Corners) -> Span:
     """Return the span of the best solutions, widened by the misfit of the measured values.
 

@@ -89,8 +89,8 @@ class CountPrediction(Part):
 
     nodes: int = Field(description="N, nodes per job.")
     seconds: float = Field(
-        description="T(N) if what the backward pass hides stays as measured; open terms are "
-        "halfway between their bounds."
+        description="T(N) if what the backward pass hides stays as measured; open terms have "
+        "their likely values."
     )
     interval: Interval | None = Field(
         description="90% prediction interval of T(N); null: no node count ran twice."

@@ -256,7 +256,7 @@ def test_short_runs_confirm_as_often_as_others_run(
         )
         for most in range(4)
     ]
-    assert "next: 3 short runs on 4 nodes (each about 4" in reports[0].headline
+    assert "next: 3 short runs on 4 nodes (each about 3" in reports[0].headline
     assert "s, 10% of T(4)) would measure T(4)" in reports[0].headline
     for measured in (0, 1, 2):  # the latter two: of a command that was cut off
         sweep = with_confirm(config, reports[measured], reports[0]).sweep

@@ -79,6 +79,14 @@ def test_below_the_batches_of_several_nodes_compute_is_at_least_along_a_line():
     assert term("compute", found, place(8, 16.0)) == pytest.approx((15.0, 20.0))
 
 
+@pytest.mark.parametrize("counts", [(1, 2), (1, 2, 4)])
+def test_below_the_batches_compute_is_likely_on_a_line(counts):
+    """A step takes 0.5 s and 0.1 s per sample."""
+    places = [place(nodes, 64.0 / nodes) for nodes in counts]
+    found = known(places, gradients=[10 * (0.5 + 6.4 / nodes) for nodes in counts])
+    assert likely("compute", found, place(8, 8.0)) == pytest.approx(13.0)
+
+
 def test_an_exchange_that_slows_the_passes_does_not_raise_the_lower_bound():
     """A step takes the time of its samples, 3% more on several nodes."""
     found = known([place(1, 2.0), place(2, 1.0)], gradients=[20.0, 10.3])
@@ -126,6 +134,25 @@ def test_bandwidth_alone_from_two_counts_grows_little():
     """2(N - 1)/N is 1, 1.5 and 1.75: from 4 to 8 nodes at least half of what came from 2 to 4."""
     found = known([place(2), place(4)], gradients=[9.0] * 2, communication=[1.0, 1.5])
     assert term("communication", found, place(8)) == pytest.approx((1.75, 1.75))
+
+
+def test_one_count_of_several_nodes_likely_hides_nothing():
+    """From two to eight nodes, bandwidth grows to 1.75 times, latency to 7 times."""
+    found = known([place(1), place(2)], gradients=[3.0] * 2, backward=[2.0] * 2,
+                  communication=[0.0, 1.0])  # fmt: skip
+    assert likely("communication", found, place(8)) == pytest.approx((1.75 + 7.0) / 2)
+
+
+def test_a_backward_pass_that_hides_as_much_as_it_can_is_as_likely_as_one_that_hides_nothing():
+    """Latency grows from 2 to 6 and 14, bandwidth from 1 to 1.5 and 1.75."""
+    found = known([place(2), place(4)], gradients=[2.8] * 2, backward=[2.0, 1.8],
+                  communication=[1.6, 4.4])  # fmt: skip
+    without, all_of_it = (
+        3.5 * (4.4 + hidden * 1.8) - 3.5 * (1.6 + hidden * 2.0) - hidden * 1.8 for hidden in (0, 1)
+    )
+    span = terms_at(found, place(8))["communication"]
+    assert float(span.low[0]) == pytest.approx(all_of_it)
+    assert float(span.middle[0]) == pytest.approx((without + all_of_it) / 2)
 
 
 @pytest.mark.parametrize("growth", ["one slow node", "normal", "exponential"])
