@@ -15,7 +15,7 @@ PLATFORM_PORT ?= 4570
 # Container images set this variable. Without bytecode, each pytest worker and each command that a test starts would compile all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run run-slurm up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run run-slurm up down test others slow several measured slurm production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -62,9 +62,8 @@ engines: setup
 # have separate targets. Jobs with real nodes take turns on a machine (infra/local/sagemaker_emulator/engine/host/port_lock.py), so
 # `measured` never runs in parallel with `several`, not even with --jobs, and files with such jobs are not adjacent in this list.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
+SLURM := tests/nodesweep/launch/slurm/
 LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_spark_35.py tests/benchmarks/test_chaos.py \
-	tests/nodesweep/launch/slurm/test_hostile.py tests/nodesweep/launch/slurm/test_training.py \
-	tests/nodesweep/launch/slurm/test_sweeps.py \
 	infra/local/tests/state/test_damaged_files.py tests/infra/image/test_toolkit_launches.py tests/infra/aws/test_guide.py \
 	tests/clients/test_rehearsal_doc.py tests/benchmarks/test_many_jobs.py tests/benchmarks/test_orchestration_overhead.py \
 	tests/infra/image/training/test_resume.py \
@@ -74,15 +73,19 @@ LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_
 	tests/test_end_to_end_init.py tests/infra/image/test_training_code_doc.py infra/local/tests/processing/test_spark.py \
 	tests/configs/test_fuzzed_configs.py tests/test_end_to_end_secrets.py tests/infra/aws/test_deployment.py \
 	tests/clients/test_local_platform_doc.py
-SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/production/%, \
+SEVERAL = $(filter-out $(LONGEST) $(MEASURED) $(SLURM)% tests/containers/% tests/production/%, \
 	$(sort $(shell grep -lr mark.slow tests infra/local/tests --include='test_*.py')))
-slow: measured several production
+slow: measured several slurm production
 
 several: setup | $(if $(filter measured slow check,$(MAKECMDGOALS)),measured)
 	$(BIN)/pytest -m slow -n 4 --dist loadfile --no-loadscope-reorder --durations=30 $(LONGEST) $(SEVERAL)
 
 measured: setup
 	$(BIN)/pytest -m slow --durations=30 $(MEASURED)
+
+# A real Slurm cluster per file, for which the tests mostly wait. They take no turns with emulated nodes.
+slurm: setup
+	$(BIN)/pytest -m slow -n 2 --dist loadfile --durations=30 $(SLURM)
 
 production: setup
 	$(BIN)/pytest -m slow --durations=30 tests/production

@@ -20,17 +20,17 @@ predicted from 1, 2 and 4 at a fixed global batch cover only 82.2% of the runs. 
 cells was not met.
 
 The median error at 8 nodes is 13.4%, and these runs do not allow 7%. From 1, 2 and 4 nodes it is
-9.1%: a simulation that knows all that was slept, sent and shaped, and takes the slowdown of 4 nodes,
-would still miss by 7.2%, although the spread of the three runs explains only 1.8%. From 1 and 2
-nodes it is 22.8% (the simulation: 12.8%): a single exchange separates neither latency, bandwidth and
-overlap nor, at a fixed global batch, the slowdown.
+9.1%: a simulation that knows all that was slept, sent and shaped, and takes the slowdown of 4
+nodes, would still miss by 7.2%, although the spread of the three runs explains only 1.8%. From 1
+and 2 nodes it is 22.8% (the simulation: 12.8%): a single exchange separates neither latency,
+bandwidth and overlap nor, at a fixed global batch, the slowdown.
 
 The output is written after every few cases; a later call with the same seed continues it and
-repeats the predictions from the stored runs; with --again, it does only that. One job at a time runs
-in a network namespace of the machine; to run parts in parallel, give each its own (`ip netns add
-NAME`, `nsenter --net=/run/netns/NAME`, `ip link set lo up`) and all the same output. Exit code 1 if
-the predicted intervals contain fewer than 88% of the runs, or if the median error at 8 nodes exceeds
-7%.
+repeats the predictions from the stored runs; with --again, it does only that. One job at a time
+runs in a network namespace of the machine; to run parts in parallel, give each its own (`ip netns
+add NAME`, `nsenter --net=/run/netns/NAME`, `ip link set lo up`) and all the same output. Exit code
+1 if the predicted intervals contain fewer than 88% of the runs, or if the median error at 8 nodes
+exceeds 7%.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _date(parsed: dict[str, Any], **_: Any) -> None:
 
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A Prefect server shared by many tests; starting one takes 15 s of CPU time."""
+    """A Prefect server shared by many tests; starting one takes up to 7 s of CPU time."""
     from tests.processes.shared_prefect import server_folder, shared_prefect
 
     with shared_prefect(server_folder(tmp_path_factory.getbasetemp())):

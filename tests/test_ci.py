@@ -16,11 +16,15 @@ from nodesweep.configs.platform import STATE_DIRECTORY
 CI = Path(__file__).resolve().parents[1] / ".ci"
 STAGES = [
     "make setup",
-    "make --jobs=4 --output-sync lint types engines run",
-    "make --keep-going --jobs=3 --output-sync containers measured several",
+    "make --jobs=2 --output-sync engines run",
+    "make --keep-going --jobs=4 --output-sync containers measured slurm several",
 ]
-BESIDE = ("make production", "as_user make --jobs=2 --output-sync test namespaces")
-"""Both are begun once the first stage has passed."""
+BESIDE = (
+    "as_user make --jobs=2 --output-sync test namespaces",
+    "make --jobs=2 --output-sync lint types",
+    "make production",
+)
+"""All are begun once the first stage has passed."""
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may run a command as somebody else"
 )

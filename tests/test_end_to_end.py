@@ -26,6 +26,7 @@ from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.load import load_config
 from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 from tests.kingfisher import findings
+from tests.processes.prefect_home import with_tables
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def site(
         state=state,
         endpoint=f"http://127.0.0.1:{port}",
         port=str(port),
-        prefect_home=tmp_path_factory.mktemp("prefect"),
+        prefect_home=with_tables(tmp_path_factory.mktemp("prefect")),
     )
 
 

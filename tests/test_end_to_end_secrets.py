@@ -23,6 +23,7 @@ from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.section import HIDDEN
 from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 from tests.planted import PASSWORD, PLANTED, SECRETS, found_in, unpacked
+from tests.processes.prefect_home import with_tables
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -60,6 +61,7 @@ def site(
     folder = tmp_path_factory.mktemp("planted")
     state = folder / "state"
     state.mkdir()
+    with_tables(folder / "prefect")
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
     port = str(free_port())
     arguments = ["--port", port, "--state-dir", str(state)]

@@ -21,6 +21,7 @@ from benchmarks.many_jobs import (
     shape,
     table,
 )
+from tests.processes.prefect_home import with_tables
 
 
 @pytest.mark.parametrize("jobs", [1, 20, *JOBS])
@@ -92,6 +93,7 @@ def test_a_limit_that_the_largest_sweep_misses_is_the_exit_code(
 
 @pytest.mark.slow
 def test_a_short_sweep_is_measured(tmp_path: Path) -> None:
+    with_tables(tmp_path / "prefect")
     [result] = measure(tmp_path, [20])
     assert result["calls"]["sagemaker:CreateTrainingJob"] == 20
     assert result["calls"]["s3:PUT claims"] == 20

@@ -11,6 +11,7 @@ import pytest
 from benchmarks import orchestration_overhead
 from benchmarks.chaos.proxy import Call
 from benchmarks.orchestration_overhead import count_calls, main, measure, split, summarise, table
+from tests.processes.prefect_home import with_tables
 
 JOBS = [(120.0, 130.0), (131.5, 151.5)]
 """(created, ended) of two jobs of a process that ran from 100 to 160."""
@@ -102,6 +103,7 @@ def test_a_short_sweep_is_measured(tmp_path: Path) -> None:
         ),
         "t_compute_seconds": 1.0,
     }
+    with_tables(tmp_path / "prefect")
     first, (run,) = measure(tmp_path, 1, (1, 2), 1, model)
     assert run["critical_path_seconds"] == pytest.approx(1.8 + 1.3, abs=0.5)
     assert sum(run["parts"].values()) == pytest.approx(run["overhead_seconds"])

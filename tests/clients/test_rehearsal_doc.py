@@ -16,6 +16,7 @@ import yaml
 
 from benchmarks.ports import free_port
 from sagemaker_emulator.faults.plan import check_rules
+from tests.processes.prefect_home import with_tables
 
 DOCS = Path(__file__).parents[2] / "docs"
 REHEARSAL, TUTORIAL = ((DOCS / name).read_text() for name in ("rehearse.md", "tutorial-local.md"))
@@ -42,7 +43,7 @@ def test_every_block_runs(tmp_path: Path) -> None:
     environment = {
         "PATH": f"{own}:/usr/bin:/bin",
         "HOME": str(tmp_path),
-        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_HOME": str(with_tables(tmp_path / "prefect")),
     }
     start = "nodesweep local start"
     done = subprocess.run(

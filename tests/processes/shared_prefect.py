@@ -11,9 +11,12 @@ process ends.
 from __future__ import annotations
 
 import fcntl
+import http.client
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,7 +26,13 @@ from prefect import settings
 from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 
-_START_SECONDS = 600
+from benchmarks.ports import free_port
+from infra.local.tests.platform_client import wait_until
+from nodesweep.cli import ephemeral_prefect
+from tests.processes.prefect_home import keep_tables, with_tables
+
+_HOST = "127.0.0.1"
+_START_SECONDS, _STOP_SECONDS = 600, 5
 _WORKERS_PER_SERVER = 2
 _UNUSED = (
     settings.PREFECT_SERVER_ANALYTICS_ENABLED,
@@ -84,24 +93,44 @@ def shared_prefect(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _started(address: Path, users: TextIO) -> Iterator[None]:
-    # Imports the whole server, which processes that join don't need.
-    from prefect.testing.utilities import prefect_test_harness
-
-    with (
-        settings.temporary_settings(
-            dict.fromkeys(_UNUSED, False) | _client_settings(address.parent)
-        ),
-        prefect_test_harness(server_startup_timeout=_START_SECONDS),
-    ):
-        address.write_text(settings.PREFECT_API_URL.value())
-        yield
+    home, port = with_tables(address.parent / "prefect"), free_port()
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")},
+        **{str(setting.name): "false" for setting in _UNUSED},
+        "PREFECT_HOME": str(home),
+    }
+    command = [sys.executable, "-P", ephemeral_prefect.__file__, str(port)]
+    server = subprocess.Popen(command, env=environment)
+    try:
+        wait_until(lambda: _answers(server, port), _START_SECONDS)
+        keep_tables(home)
+        address.write_text(f"http://{_HOST}:{port}/api")
+        with _joined(address):
+            yield
         fcntl.flock(users, fcntl.LOCK_EX)  # waits for the last other user
         address.unlink()
+    finally:
+        server.terminate()
+        try:
+            server.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
+    assert server.poll() is None, f"Prefect's server ended with exit code {server.returncode}"
+    with closing(http.client.HTTPConnection(_HOST, port, timeout=_START_SECONDS)) as connection:
+        try:
+            connection.request("GET", "/api/health")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):  # it does not listen yet
+            return False
 
 
 @contextmanager
 def _joined(address: Path) -> Iterator[None]:
-    """Join a running server, as prefect_test_harness() does for one it has started."""
+    """Join a running server, as prefect_test_harness() does, which would import all of a server."""
     with (
         settings.temporary_settings(
             {settings.PREFECT_API_URL: address.read_text()} | _client_settings(address.parent)

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from infra.local.tests.platform_client import client, serve_simulated
 from nodesweep.cli.main import main
 from tests.infra.aws.deployed import template
+from tests.processes.prefect_home import with_tables
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 GUIDE = (REPOSITORY / "docs" / "aws.md").read_text()
@@ -89,7 +90,8 @@ def environment(home: Path, platform: SimpleNamespace) -> dict[str, str]:
     return {
         **kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"),
         "AWS_ENDPOINT_URL": platform.endpoint,
-        "PATH": f"{programs}:{os.environ['PATH']}", "PREFECT_HOME": str(home / "prefect"),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PREFECT_HOME": str(with_tables(home / "prefect")),
     }  # fmt: skip
 
 
