@@ -11,8 +11,7 @@
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
   latency of a message. Exposed is max(f·c, c − h·backward): the last bucket's share f, or what
   the hidden share h of the backward pass doesn't cover (Li et al., VLDB 13, 2020). Any h from 0 to
-  1 that fits is as likely as another, but none is if a single count has several nodes, since that
-  one leaves h wholly open.
+  1 that fits is likely. If only one count has several nodes, h is wholly open and likely 0.
 - **waiting** per step is the mean excess of the slowest of W processes. It grows as the expected
   maximum of normal or exponential values, or is that of one slow node (Harter, Biometrika 48, 1961;
   Petrini, Kerbyson and Pakin, SC'03).
