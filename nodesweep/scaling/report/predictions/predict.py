@@ -265,7 +265,10 @@ def _is_covered(batch: float, sizes: Sequence[float]) -> bool:
 def _compute_source(batch: float, sizes: Sequence[float]) -> str:
     known = join_words(f"{size:g}" for size in sizes)
     if not _is_covered(batch, sizes):
-        return f"bounds only: {batch:g} samples per process are fewer than the {known} measured"
+        line = ", likely on their line" if len(sizes) > 1 else ""
+        return (
+            f"bounds only{line}: {batch:g} samples per process are fewer than the {known} measured"
+        )
     if any(abs(size - batch) <= 1e-9 * batch for size in sizes):
         return f"measured at {batch:g} samples per process"
     return f"between batches measured: {known} samples per process"
