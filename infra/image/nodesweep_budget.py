@@ -334,9 +334,19 @@ def _watch_backward(torch, is_compiling):
                 budget.end_backward()
 
     torch.autograd.backward = backward
+    differentiate = torch.autograd.grad
+
+    @functools.wraps(differentiate)
+    def grad(*args, **kwargs):
+        if not is_compiling():
+            flops.before_gradients()
+        return differentiate(*args, **kwargs)
+
+    torch.autograd.grad = grad
     builtins = sys.modules.get("torch.jit._builtins")
     if builtins is not None:  # TorchScript identifies functions by id
         builtins._register_builtin(backward, "aten::backward")
+        builtins._register_builtin(grad, "aten::grad")
 
 
 def _time_calls(owner, names, part, is_compiling):

@@ -5,7 +5,8 @@ nothing is called, wrapped or kept. Matrix multiplications, convolutions and att
 torch.utils.flop_counter; each product's backward pass takes as many operations per gradient as its
 forward pass. Operations that a backward pass repeats to save memory are not counted, as in the
 definition of model FLOPs utilization (PaLM, Chowdhery et al. 2022, appendix B); neither are those
-without gradients, for example of frozen layers in front of the trained ones.
+without gradients, for example of frozen layers in front of the trained ones. A sparse matrix counts
+as a dense one, since the graph does not show its layout.
 
 Of the two steps the smaller number is used, since a step that a gradient scaler skips adds its
 operations to the next one. Nothing is counted, and `missing` is the reason, if a part of the graph
@@ -32,7 +33,8 @@ _PRODUCTS = {
 }
 # Other nodes that multiply matrices, or stand for more than one operation
 _WITHOUT_FORMULA = re.compile(
-    r"Conv(?!ert)|[Mm]m|^Linear|Rnn|Attention|Trilinear|CppNode|DifferentiableGraph|Rpc"
+    r"Conv(?!ert)|[Mm]m|[Mm]atmul|Linear(?!1[Dd])|Rnn|Lstm(?!Cell)|Attention|^Trilinear|CppNode"
+    r"|DifferentiableGraph|Rpc"
 )
 # Modules whose custom autograd functions multiply no matrices
 _HARMLESS = (
@@ -115,6 +117,11 @@ class Flops:
         except Exception as error:  # a graph that no release has today
             self._stop(f"nodesweep_flops.py failed with {type(error).__name__}")
 
+    def before_gradients(self):
+        """Give up in a counted step, since torch.autograd.grad computes gradients by itself."""
+        if self._optimizer is not None and not self._is_over:
+            self._stop("it calls torch.autograd.grad")
+
     def _read(
         self, tensors, grad_tensors=None, retain_graph=None, create_graph=False,
         grad_variables=None, inputs=None,
@@ -125,8 +132,13 @@ class Flops:
             raise NotCounted("a backward pass keeps its graph, or ends before the parameters")
         if isinstance(tensors, self._torch.Tensor):
             tensors = (tensors,)
-        if not all(isinstance(each, self._torch.Tensor) for each in tensors):
-            raise NotCounted("a backward pass does not start from tensors")
+        # an iterator must be left to the pass, which consumes it
+        if not isinstance(tensors, (list, tuple)) or not all(
+            isinstance(each, self._torch.Tensor) for each in tensors
+        ):
+            raise NotCounted("a backward pass does not start from a list of tensors")
+        if any(hasattr(each, "full_tensor") for each in tensors):
+            raise NotCounted("its loss is a DTensor, whose shape is that of all processes")
         self._passes += 1
         seen, waiting = set(), [each.grad_fn for each in tensors]
         while waiting:
@@ -159,6 +171,8 @@ def _operations(torch, node, edges):
     operator = _operator(name)
     if operator in _PRODUCTS:
         factors = _PRODUCTS[operator]
+        if not _needed(edges, *(place for place, _ in factors)):
+            raise NotCounted("the shapes of a product of frozen factors are not known")
         index, dimension = next(each for each in factors if edges[each[0]][0] is not None)
         multiplied = prod(_result(node)) * _shape(torch, edges[index])[dimension]
         return 2 * multiplied * (1 + _needed(edges, *(place for place, _ in factors)))
@@ -176,7 +190,8 @@ def _operations(torch, node, edges):
         query, key, value = (_shape(torch, edge) for edge in edges[:3])
         # scores and weighted sum, and two gradients of each
         return 3 * 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
-    if operator is not None:
+    # an in-place operation on a view hides which one it is; a copy has two inputs
+    if operator is not None or (name.endswith("CopySlices") and len(edges) > 2):
         raise NotCounted(f"the operations of {name} are not known")
     return 0
 
@@ -196,8 +211,12 @@ def _needed(edges, *places):
     return sum(edges[place][0] is not None for place in places)
 
 
-def _result(node):
-    return tuple(map(int, node._input_metadata[0].shape))
+def _result(node, index=0):
+    """Return the shape of one of an operator's results."""
+    result = node._input_metadata[index]
+    if getattr(result, "is_nested_tensor", False):
+        raise NotCounted("nested tensors have no single shape")
+    return tuple(map(int, result.shape))
 
 
 def _shape(torch, edge):
@@ -205,7 +224,7 @@ def _shape(torch, edge):
     node, index = edge
     variable = getattr(node, "variable", None)  # of a parameter
     if variable is None:
-        return tuple(map(int, node._input_metadata[index].shape))
+        return _result(node, index)
     if not variable.numel() or hasattr(variable, "full_tensor"):  # ZeRO stage 3, or a DTensor
         raise NotCounted("a parameter is divided among processes")
     return tuple(variable.shape)

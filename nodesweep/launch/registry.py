@@ -6,6 +6,7 @@ A backend is a folder next to this file, whose module `backend` has a function b
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -21,6 +22,8 @@ from nodesweep.launch.watch import BURST_CALLS, JobWait
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.job import JobStatus, LogLine, PlatformKind, Render
 from nodesweep.scaling.rules.rule import Facts, Findings
+
+_BINDING = threading.RLock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +103,14 @@ class Backend:
         return save_log(self.read_nodes(job_name), job_name, folder)
 
 
-@lru_cache(maxsize=64)
 def backend_of(platform: PlatformConfig) -> Backend:
-    """Return the platform's backend."""
+    """Return the platform's backend; runs of one process share it, and so its budget of calls."""
+    with _BINDING:
+        return _bound(platform)
+
+
+@lru_cache(maxsize=64)
+def _bound(platform: PlatformConfig) -> Backend:
     module = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend")
     backend = module.bind(platform)
     assert isinstance(backend, Backend)

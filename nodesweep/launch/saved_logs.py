@@ -11,6 +11,7 @@ import logging
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain
 from operator import attrgetter
@@ -34,9 +35,15 @@ SETTLING_SECONDS = 120.0
 NFS clients cache attributes for up to 60 s (acregmax and acdirmax in nfs(5)); CloudWatch Logs
 documents no limit.
 """
+FINAL_SECONDS = 3600.0
+"""Seconds after a job's end from which a node without lines is not expected to get any."""
 BY_TIME = attrgetter("unix_milliseconds")
 _NODE = re.compile(r"[a-z]+-\d+")
 """The host of a node's lines, unlike that of a Slurm job's script."""
+
+
+class _Shortened(Exception):
+    """The platform has fewer lines of a node than the saved copy."""
 
 
 @patient
@@ -60,16 +67,16 @@ def read_job_log(read_nodes: ReadNodes, job: JobStatus, folder: Path) -> Iterabl
 def is_saved(job: JobStatus, folder: Path) -> bool:
     """Return True if an ended job's log is saved in `folder` for good.
 
-    It is if it has a file of every node, each saved SETTLING_SECONDS after the job's end or later.
+    It is if it has a file of every node, each saved SETTLING_SECONDS after the job's end or later;
+    from FINAL_SECONDS on, files of some nodes are enough.
     """
     key, ended_at = names.parse_job_name(job.name), job.ended_at or job.changed_at
     nodes = job.nodes if key is None else key.nodes  # a list of jobs has no number of nodes
     files = [path for path in saved_files(job.name, folder) if _NODE.fullmatch(_host_of(path))]
-    return (
-        ended_at is not None
-        and len(files) >= nodes
-        and min(path.stat().st_mtime for path in files) >= ended_at.timestamp() + SETTLING_SECONDS
-    )
+    if ended_at is None or not files:
+        return False
+    seconds = min(path.stat().st_mtime for path in files) - ended_at.timestamp()
+    return seconds >= (SETTLING_SECONDS if len(files) >= nodes else FINAL_SECONDS)
 
 
 def saved_files(job_name: str, folder: Path) -> list[Path]:
@@ -80,7 +87,7 @@ def saved_files(job_name: str, folder: Path) -> list[Path]:
 def save_log(nodes: Mapping[str, Iterable[LogLine]], job_name: str, folder: Path) -> list[Path]:
     """Save the lines of every node of a job in a file of its own, and return the job's files.
 
-    A node whose lines the platform has deleted keeps its file.
+    A node keeps its file if the platform has deleted some of its lines.
     """
     for host, lines in nodes.items():
         rest = iter(lines)
@@ -95,9 +102,17 @@ def read_saved_log(paths: list[Path]) -> Iterator[LogLine]:
 
 
 def _write_log(path: Path, lines: Iterable[LogLine]) -> None:
-    with written_atomically(path) as file:
+    earlier = 0
+    if path.exists():
+        with path.open("rb") as file:
+            earlier = sum(1 for _ in file)
+    with suppress(_Shortened), written_atomically(path) as file:
         for line in lines:
             file.write(f"{line.at} {line.text}\n".encode(errors="replace"))
+            earlier -= 1
+        if earlier > 0:
+            raise _Shortened
+    path.touch()  # a copy that was kept is the latest one, too
 
 
 def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:

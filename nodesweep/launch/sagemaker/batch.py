@@ -43,10 +43,18 @@ _WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 _ENDED = ("SUCCEEDED", "FAILED")
 _RECEIVED = "Received status from SageMaker"
 """Begins the reason of a job that ended by itself, which its description has in full."""
-_OF_REPEATED = ("token", "already", "duplicate", "conflict", "idempoten")
-"""Words of a refusal of a repeated request; AWS documents neither its code nor its message."""
-_SENT_TOKENS: set[str] = set()
-"""Tokens that this process has sent, perhaps without an answer."""
+_FINAL = (
+    "not found",
+    "not exist",
+    "not enabled",
+    "disabled",
+    "not authorized",
+    "must be specified",
+)
+"""Words of refusals that no wait changes.
+
+AWS documents neither the code nor the message of a refusal of a repeated request.
+"""
 _SERVICE_JOB, _OWN_NAME = "ServiceJob", "OwnName"
 """Members that a description has in addition: Batch's summary, and SageMaker's name of the job."""
 ServiceJob = Mapping[str, Any]
@@ -97,7 +105,7 @@ class QueuedTraining(JobKind):
 
         One attempt: Batch never runs a second job by itself, except after SageMaker lacked
         capacity, when nothing was billed. The token makes a repeated call fail, possibly before
-        the first one's job is listed, so that only then a refusal is not final at once.
+        the first one's job is listed, so a refusal is final at once only if no wait can change it.
 
         Raises:
             JobRefused: Batch does not accept the job.
@@ -107,8 +115,6 @@ class QueuedTraining(JobKind):
         name, queue = request[f"{self.member}Name"], self.queue
         token = payload_name(name)
         seconds = queue.attempt_timeout_seconds
-        is_repeated = token in _SENT_TOKENS
-        _SENT_TOKENS.add(token)
         try:
             sent = self.batch.submit_service_job(
                 jobName=name,
@@ -126,10 +132,10 @@ class QueuedTraining(JobKind):
         except ClientError as error:
             if error_code(error) != "ClientException":
                 raise
-            if is_repeated or _is_of_repeated(error):
-                found = poll_until_known(lambda: self.find(name).get(name), clock)
-            else:  # the request itself is refused, which no wait changes
+            if _is_final(error):
                 found = self.find(name).get(name)
+            else:
+                found = poll_until_known(lambda: self.find(name).get(name), clock)
             if found is not None:
                 raise sagemaker.exceptions.ResourceInUse(
                     error.response, error.operation_name
@@ -269,10 +275,9 @@ class QueuedTraining(JobKind):
         self.batch.terminate_service_job(jobId=service_job["jobId"], reason=reason)
 
 
-def _is_of_repeated(error: ClientError) -> bool:
-    """Return True if Batch may refuse a request because it accepted it before."""
-    attempts = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-    return attempts > 0 or any(word in str(error).lower() for word in _OF_REPEATED)
+def _is_final(error: ClientError) -> bool:
+    """Return True if Batch refuses a request that it cannot have accepted before."""
+    return any(words in str(error).lower() for words in _FINAL)
 
 
 def _attempt(service_job: ServiceJob) -> str | None:

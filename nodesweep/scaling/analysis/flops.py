@@ -45,4 +45,5 @@ def mfu(outcome: JobOutcome) -> float | None:
     peak = peaks.get("float32" if dtype == "tf32" and "tf32" not in peaks else dtype)
     if peak is None or not instance.accelerators:
         return None
-    return rate / (outcome.nodes * instance.accelerators * peak * _TERA)
+    share = rate / (outcome.nodes * instance.accelerators * peak * _TERA)
+    return share if share <= 1 else None

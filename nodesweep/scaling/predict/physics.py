@@ -236,9 +236,13 @@ def _exchange(
     # Between two measured counts, the exchange may become longer than the backward pass that hides
     # it. The exposed part is at least the smaller count's, grown as the ring's time, and at most
     # the larger count's, shrunk as the ring's time.
-    least = span_of(corners(ring[smaller], at, exposed[:, smaller])).low
-    most = span_of(corners(ring[larger], at, exposed[:, larger])).high
-    return Span(np.minimum(span.low, least), span.middle, np.maximum(span.high, most))
+    least, most = (
+        span_of(corners(ring[near], at, exposed[:, near]))
+        if exposed[:, near].any()
+        else exactly(exposed[:, near[0]])
+        for near in (smaller, larger)
+    )
+    return Span(np.minimum(span.low, least.low), span.middle, np.maximum(span.high, most.high))
 
 
 def _ring(processes: int) -> list[float]:

@@ -118,6 +118,34 @@ CHANGES: Mapping[str, tuple[str, int | str]] = {
         "backward = lambda loss: loss.backward(create_graph=True)",
         "a backward pass keeps its graph, or ends before the parameters",
     ),
+    "an iterator of losses": (
+        "backward = lambda loss: torch.autograd.backward(each for each in [loss])",
+        "a backward pass does not start from a list of tensors",
+    ),
+    "gradients beside a backward pass": (
+        "def before_step(_):\n"
+        "    return torch.autograd.grad(model(torch.ones(2, 64)).sum(), model[4].bias)",
+        "it calls torch.autograd.grad",
+    ),
+    "a product into a view": (
+        "w = nn.Parameter(torch.ones(64, 10))\n"
+        "def forward(x):\n"
+        "    out = model(x).clone()\n"
+        "    out[:16].addmm_(x[:16], w)\n"
+        "    return out",
+        "the operations of CopySlices are not known",
+    ),
+    "a copy into a view": (
+        "def forward(x):\n    out = torch.zeros(64, 10)\n    out[:32] = model(x)\n    return out",
+        STEP,
+    ),
+    "frozen factors": (
+        "for each in model:\n"
+        "    if isinstance(each, nn.Linear):\n"
+        "        each.weight.requires_grad_(False)\n"
+        "forward = lambda x: model[0](x)",
+        "the shapes of a product of frozen factors are not known",
+    ),
     "some gradients": (
         "backward = lambda loss: loss.backward(inputs=list(model[4].parameters()))",
         "a backward pass keeps its graph, or ends before the parameters",
@@ -166,7 +194,7 @@ CHANGES: Mapping[str, tuple[str, int | str]] = {
         "    parameters = list(model.parameters())\n"
         "    for each, slope in zip(parameters, torch.autograd.grad(loss, parameters)):\n"
         "        each.grad = slope",
-        "a step had no call of torch.autograd.backward",
+        "it calls torch.autograd.grad",
     ),
     "too many operators": (
         "import nodesweep_flops\nnodesweep_flops.MOST_NODES = 20",

@@ -43,6 +43,7 @@ MEASURED = (
     "optim.optimizer.register_optimizer_step_post_hook",
     "optim.optimizer.register_optimizer_step_pre_hook",
     "autograd.backward",
+    "autograd.grad",
     "jit._builtins._register_builtin",
     "save",
     "distributed.Work.wait",

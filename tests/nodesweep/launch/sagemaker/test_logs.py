@@ -20,6 +20,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker.backend import bind
 from nodesweep.launch.sagemaker.logs import LOG_GROUP
 from nodesweep.launch.saved_logs import (
+    FINAL_SECONDS,
     SETTLING_SECONDS,
     is_saved,
     log_tail,
@@ -31,7 +32,7 @@ from nodesweep.scaling.job import JobStatus, LogLine
 
 JOB = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
 FAILED = JobStatus(JOB, "failed")
-LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
+LONG_AGO = datetime.now(UTC) - timedelta(minutes=30)
 COMPLETED = JobStatus(JOB, "completed", ended_at=LONG_AGO)
 
 
@@ -207,6 +208,25 @@ def test_a_log_is_saved_once_each_node_has_a_file(tmp_path: Path, job: JobStatus
         save_log({host: [LogLine(1, host, "line")]}, job.name, tmp_path)
         assert is_saved(job, tmp_path) is expected
     assert not is_saved(replace(job, changed_at=None), tmp_path)
+
+
+def test_a_node_without_lines_is_final_after_an_hour(tmp_path: Path) -> None:
+    save_log({"algo-1": [LogLine(1, "algo-1", "line")]}, JOB, tmp_path)
+    ended_at = datetime.now(UTC) - timedelta(seconds=FINAL_SECONDS + 60)
+    assert is_saved(replace(COMPLETED, ended_at=ended_at), tmp_path)
+
+
+def test_a_shorter_log_does_not_replace_the_saved_one(tmp_path: Path) -> None:
+    """CloudWatch deletes old lines first."""
+    lines = [LogLine(number, "algo-1", f"line {number}") for number in range(10)]
+    [path] = save_log({"algo-1": lines}, JOB, tmp_path)
+    os.utime(path, (1, 1))
+    assert save_log({"algo-1": lines[8:]}, JOB, tmp_path) == [path]
+    assert [*read_saved_log([path])] == lines
+    assert path.stat().st_mtime > 1
+    assert [*tmp_path.iterdir()] == [path]
+    save_log({"algo-1": [*lines, LogLine(10, "algo-1", "late")]}, JOB, tmp_path)
+    assert [line.text for line in read_saved_log([path])][-1] == "late"
 
 
 def test_node_whose_lines_are_deleted_keeps_its_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.nodesweep.launch.slurm.cluster import CODE, slurm_platform
 
 KEY = "nodesweep/code/0123456789abcdef/sourcedir.tar.gz"
 JOB = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
-COMPLETED = JobStatus(JOB, "completed", ended_at=datetime.now(UTC) - timedelta(hours=1))
+COMPLETED = JobStatus(JOB, "completed", ended_at=datetime.now(UTC) - timedelta(minutes=30))
 
 
 def test_code_is_unpacked_once_with_the_clock(tmp_path: Path) -> None:

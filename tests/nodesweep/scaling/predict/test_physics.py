@@ -186,3 +186,11 @@ def test_what_took_no_time_takes_none():
     terms = terms_at(known([place(1), place(2)], gradients=[5.0, 5.0]), place(4))
     for name in ("communication", "waiting", "data", "fixed"):
         assert ends(terms[name]) == (0, 0)
+
+
+@pytest.mark.parametrize("exposed", [[0.0, 0.0, 4.0], [0.0, 4.0, 0.0]])
+def test_a_neighboring_count_without_an_exposed_exchange_bounds_it(exposed):
+    places = [place(1), place(2), place(8)]
+    parts = {"gradients": [5.0] * 3, "backward": [3.0] * 3, "communication": exposed}
+    low, high = term("communication", known(places, **parts), place(4))
+    assert 0 <= low <= high and high > 0
