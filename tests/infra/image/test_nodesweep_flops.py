@@ -133,7 +133,7 @@ CHANGES: Mapping[str, tuple[str, int | str]] = {
         "    out = model(x).clone()\n"
         "    out[:16].addmm_(x[:16], w)\n"
         "    return out",
-        "the operations of CopySlices are not known",
+        "the operations of torch::autograd::CopySlices are not known",
     ),
     "a copy into a view": (
         "def forward(x):\n    out = torch.zeros(64, 10)\n    out[:32] = model(x)\n    return out",
