@@ -154,7 +154,8 @@ class TrainingRule(JobRule, ABC):
         default=None, description="Seconds from each start of Training to the strike."
     )
     at_line: str | None = Field(
-        default=None, description="Regular expression; the first log line it matches is the strike."
+        default=None,
+        description="Regular expression; the rule strikes at the first log line that it matches.",
     )
 
     @field_validator("at_line")
