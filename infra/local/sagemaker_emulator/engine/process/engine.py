@@ -222,7 +222,7 @@ class ProcessEngine(ExclusiveEngine):
         return image
 
     def _end_leftovers(self) -> None:
-        """End all processes of this state folder, since its lock proves that no other engine lives."""
+        """End this state folder's processes, since its lock proves that no other engine lives."""
         groups = self._quotas.groups() if self._quotas else []
         left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
         if left:
