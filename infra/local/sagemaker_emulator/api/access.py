@@ -1,10 +1,11 @@
 """Request authentication by two access keys per state folder, in a file only its owner can read.
 
-The platform runs what it is sent, and any user of the machine can reach its port, so every request
-must be signed with a key from `aws-credentials` in the state folder (an AWS shared credentials
-file). The key of profile `default` may call everything and obtain further keys (AssumeRole, IAM
-users); the key of profile `node`, which training jobs get, reaches S3, logs and metrics only.
-Signatures are recomputed, since an access key id is no secret: every presigned URL contains it.
+The platform runs the programs that it receives, and any user of the machine can reach its port, so
+every request must be signed with a key from `aws-credentials` in the state folder (an AWS shared
+credentials file). The key of profile `default` may call everything and obtain further keys
+(AssumeRole, IAM users); the key of profile `node`, which training jobs get, may call only S3, logs
+and metrics. Signatures are recomputed, since an access key id is no secret: every presigned URL
+contains it.
 """
 
 from __future__ import annotations
@@ -45,12 +46,11 @@ _DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
 _NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
 _SIGNED_SECONDS = 900.0
-"""Maximum age of a signed header's date, as on AWS (15 minutes), so that recorded requests expire.
-"""
+"""Maximum difference between a signed date and now, as on AWS, so that recorded requests expire."""
 _LEAST_KEY_LENGTH = 16
-"""Minimum length of an access key id (IAM's CreateAccessKey).
+"""Minimum length of an access key id (IAM's CreateAccessKey), applied to secrets, too.
 
-Also catches a truncated file, which might leave a secret of one character.
+It reveals a truncated file, whose last secret might have one character.
 """
 
 
@@ -238,9 +238,9 @@ def _unix_seconds(date: str) -> float | None:
 
 
 def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
-    """Return True for Signature Version 2, boto3's default for links in the oldest regions.
+    """Return True for Signature Version 2, boto3's default for presigned URLs in old regions.
 
-    The signature does not cover Host, so such a link would also open the same key in other buckets.
+    It does not cover Host, so such a URL would also open the same key in other buckets.
     """
     return str(environ.get("HTTP_AUTHORIZATION", "")).startswith("AWS ") or (
         "AWSAccessKeyId" in parse_qs(environ.get("QUERY_STRING", ""))
@@ -284,7 +284,8 @@ def _header(environ: Mapping[str, Any], name: str) -> str:
 def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
     """Return True if a presigned URL only reads from S3 (GET or HEAD); it may do nothing else.
 
-    Its signature covers neither the target header nor a body, and either can select another call.
+    The URL's signature covers neither the target header nor a body, and either can select another
+    operation.
     """
     has_body = (
         environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
@@ -299,8 +300,8 @@ def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
 def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
     """Return True if a node may make this call.
 
-    Both the signed service and the target header count, since both decide where a request is
-    routed.
+    The check covers the signed service and the target header, since both decide which service
+    receives the request.
     """
     prefix = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[0]
     is_of_theirs = claim.service in _NODE_SERVICES and (not prefix or prefix in _NODE_TARGETS)
@@ -361,7 +362,10 @@ _WORDS = {
     ("query", "expired token"): ("ExpiredToken", _OLD_TOKEN),
     ("query", "denied"): ("AccessDenied", _DENIED),
 }  # fmt: skip
-"""(kind of service, problem) -> AWS's error code and message."""
+"""(kind of service, problem) -> error code and message.
+
+All are AWS's, except for the message `_DENIED` and the advice about boto3 in `_OLD_SIGNATURE`.
+"""
 _EC2_WORDS = ("AuthFailure", "AWS was not able to validate the provided access credentials")
 _WORDS_OF = {"s3": "s3", "query": "query", "rest-xml": "query"}
 """Protocol -> kind of service in `_WORDS`; "json" for all others."""

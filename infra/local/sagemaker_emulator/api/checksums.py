@@ -1,6 +1,6 @@
-"""Verifies the checksums and hashes of S3 request bodies, unlike moto.
+"""Verifies the checksums and hashes of S3 request bodies, which moto does not do.
 
-A body that was corrupted or replaced in transit is never stored.
+A body that was corrupted or replaced in transit is therefore never stored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _ChunkSigner:
     date: str
     scope: str
     last: str
-    """The signature of the headers, then of each chunk in turn."""
+    """Signature of the chunk that was signed last; at first, of the headers."""
 
     def sign(self, kind: str, *content: bytes) -> str:
         hashes = [hashlib.sha256(one).hexdigest() for one in content]
@@ -119,7 +119,7 @@ def _said(parameters: bytes) -> str:
 
 
 def checksum(name: str, body: bytes) -> str:
-    """Return the base64 checksum, as in S3's headers.
+    """Return a body's checksum in base64, as in S3's headers.
 
     Raises:
         KeyError: If the algorithm is unknown.

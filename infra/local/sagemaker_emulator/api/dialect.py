@@ -48,7 +48,7 @@ _UNKNOWN_OPERATION = {
     "rest-xml": ("InvalidAction", 400),
     "s3": ("NotImplemented", 501),
 }
-"""Protocol -> error code and HTTP status for an operation that a service does not have.
+"""Protocol -> error code and HTTP status for an operation that a service lacks.
 
 From "Common Errors" in the services' API references; for S3, its table of error codes.
 """
@@ -154,9 +154,9 @@ def internal_error(environ: dict[str, Any]) -> Response:
 
 
 def repaired_error(environ: dict[str, Any], http_status: int, body: bytes) -> Response | None:
-    """Return a replacement for a moto error that is an HTML page or empty, or None for any other.
+    """Return a replacement for an error of moto's that is not in the request's protocol, else None.
 
-    moto sends such errors for unknown paths or methods and for bare exceptions.
+    moto sends HTML, plain text or nothing for unknown paths or methods and for bare exceptions.
     """
     if environ.get("REQUEST_METHOD") == "HEAD":
         return None  # a response to HEAD has no body
@@ -179,10 +179,10 @@ def content_type_of(environ: Mapping[str, Any]) -> str:
 
 
 def called_operation(environ: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (target prefix, operation) of a request; service and operation if its path names it.
+    """Return the target prefix and the operation of a request; empty strings without X-Amz-Target.
 
-    Of the services whose paths name operations, that is only AWS Batch's, with empty strings for
-    all others.
+    For AWS Batch, whose paths name operations, the prefix is "batch", and the operation of an
+    unknown path is empty.
     """
     prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
     scope = credential_scope(environ)

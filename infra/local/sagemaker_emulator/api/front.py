@@ -60,7 +60,7 @@ _INSUFFICIENT_STORAGE = 507
 
 
 class Front:
-    """Routes requests by target and credential scope, and notifies observers of calls to moto."""
+    """Routes requests by target and credential scope; notifies observers of moto's successes."""
 
     def __init__(
         self,
@@ -73,7 +73,8 @@ class Front:
         """Set up the front end.
 
         Args:
-            moto: The application that handles everything else.
+            moto: The application of moto's services, for all requests that the platform's own
+                services do not handle.
             status: Returns the platform's status.
             gate: Authenticates requests.
             faults: Faults to inject into users' calls, never into the platform's own.
@@ -116,7 +117,7 @@ class Front:
         return answer(environ, start_response)
 
     def _own_response(self, environ: dict[str, Any]) -> Response | None:
-        """Return the response of one of the platform's own services, or None for calls to moto."""
+        """Return the status, a refusal or the response of an own service; None for moto's calls."""
         if environ.get("PATH_INFO") == STATUS_PATH:
             status = self._status()
             if nonce := _NONCE.fullmatch(environ.get("QUERY_STRING", "")):
@@ -149,10 +150,10 @@ class Front:
     def _pass_to_moto(
         self, environ: dict[str, Any], start_response: StartResponse
     ) -> Iterable[bytes]:
-        """Return moto's response once its changes have been saved.
+        """Return moto's response once the observers have saved what the request changed.
 
         Raises:
-            NotSaved: If they cannot be saved.
+            NotSaved: If a change cannot be saved.
             ApiError: If the body's checksum or hash, its XML, a number in the query or the name
                 of a new bucket is invalid.
         """
@@ -171,17 +172,16 @@ class Front:
         is_put = environ.get("REQUEST_METHOD") == "PUT"
         is_conditional = is_put and "HTTP_IF_NONE_MATCH" in environ
         if is_put and ("CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ):
-            # Read the body before taking the lock, so that a slow client blocks nobody, and in one
-            # go: moto reads 64 KiB at a time, which takes as long as everything else for a large
-            # object.
+            # Read the body before taking the lock, so that a slow client blocks nobody. Read it in
+            # one go, because moto's reads of 64 KiB take as long as the rest of a large PutObject.
             check_body(environ, read_body(environ))
         if scope is not None and scope.service == "s3":
             check_signed_hash(environ, read_body(environ))
         check_xml(environ, read_body(environ))
         use_modelled_xml(environ)
         try:
-            # moto checks and writes in two steps: of two conditional writes of a missing key, one
-            # must fail.
+            # moto checks whether the key exists and writes it in two steps. Without the lock, two
+            # conditional writes of a missing key could both succeed.
             with self._conditional_writes if is_conditional else nullcontext():
                 chunks = self._moto(environ, keep_start)
         except (NotImplementedError, OperationNotFoundError):
@@ -206,7 +206,7 @@ class Front:
 
 
 def _refuse_browsers(environ: dict[str, Any]) -> None:
-    """Refuse requests from web pages: jobs are programs, so no page may start one.
+    """Refuse requests from web pages, which could otherwise run programs as jobs.
 
     A cross-site request carries Origin; DNS rebinding (a page's own name resolved to loopback)
     shows in Host.
@@ -233,7 +233,7 @@ def _is_unknowable(environ: dict[str, Any]) -> bool:
 
 
 def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str, str]]:
-    """Correct an error's headers: moto sends text/html wherever it sets no content type."""
+    """Return an error's headers with `content_type` instead of moto's default, text/html."""
     return [
         (
             name,
@@ -248,7 +248,7 @@ def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str,
 
 
 def _with_request_id(start_response: StartResponse, identity: str) -> StartResponse:
-    """Return a start_response that adds the request id, as AWS does; moto omits it from some."""
+    """Return a start_response that adds the request id if it is missing, as in some of moto's."""
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         if not any(name.lower() == "x-amzn-requestid" for name, _ in headers):

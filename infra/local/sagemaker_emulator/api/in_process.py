@@ -26,7 +26,7 @@ from sagemaker_emulator.api.protocol import credential_scope
 
 _PLACEHOLDER_URL = "http://127.0.0.1"
 _CONFIG = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
-"""One attempt: a call that stays in the process has no transient errors to retry."""
+"""Settings of all clients; calls inside the process have no transient errors to retry."""
 
 OWN_KEY_ID = f"PLATFORM{secrets.token_hex(16).upper()}"
 """The key id that the platform's own clients sign with; unique to this process."""
@@ -65,7 +65,7 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
 @functools.cache
 def _reader() -> Any:
-    """Return the loader of API models that all clients share: it reads megabytes of JSON once."""
+    """Return the loader of API models, which all clients share, so that megabytes are read once."""
     return botocore.session.Session().get_component("data_loader")
 
 

@@ -34,7 +34,7 @@ _NO_STREAM = "The specified log stream does not exist."
 
 
 def simulate_principal_policy(self: Any) -> ActionResult:
-    """Evaluate every action and resource under a role's or user's policies, in one page."""
+    """Evaluate each action on each resource under a role's or user's policies; return one page."""
     documents = _documents(self.backend, self._get_param("PolicySourceArn"))
     documents += [_policy_document(text) for text in self._get_param("PolicyInputList") or []]
     results = [
@@ -165,7 +165,7 @@ def of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any],
     def answered(self: Any) -> Any:
         try:
             found = self.sagemaker_backend._get_resource_from_arn(self._get_param("ResourceArn"))
-        except (AttributeError, ValueError):  # moto lacks the kind; or it is not an ARN
+        except (AttributeError, ValueError):  # a kind of resource that moto lacks, or no ARN
             found = None
         if found is None:
             raise ValidationError("Requested resource not found.")

@@ -1,6 +1,6 @@
 """moto's server application as the platform configures it.
 
-moto_patches lists what is changed in it.
+`moto_patches` lists the changes to moto.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ apply_patches()
 
 
 def moto_application(account_id: str) -> WSGIApplication:
-    """Return a WSGI application with moto's services in this account.
+    """Return a WSGI application with moto's services in the given account.
 
-    A call to a service that moto lacks raises NotImplementedError. All state is global to the
+    A call to a service that moto lacks raises NotImplementedError. moto's state is global to the
     process.
     """
     dispatcher = cast(WSGIApplication, _Dispatcher(_create_backend_app))
@@ -79,7 +79,7 @@ def _create_backend_app(service: Any) -> Any:
     """Return the application of one service.
 
     Raises:
-        NotImplementedError: If moto does not have the service, or if it is one of moto's own.
+        NotImplementedError: If moto lacks the service, or if the service is moto's own, not AWS's.
     """
     if service is None or str(service).startswith(_MOTO_OWN_SERVICES):
         raise NotImplementedError("a service that moto does not have")

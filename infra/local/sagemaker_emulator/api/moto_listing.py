@@ -1,8 +1,8 @@
 """Paged bucket listings that do not visit all objects for every page.
 
 moto's ListObjectsV2 sorts the whole bucket for each page of 1,000 keys, and ListObjectVersions
-copies it, so a bucket of 100,000 objects takes minutes; here a bucket keeps its keys sorted and a
-page visits only its own keys. As on AWS but not in moto, a page begins with the first key after
+copies it, so listing 100,000 objects takes minutes. Here, a bucket keeps its keys sorted and a page
+visits only its own keys. As on AWS but not in moto, a page begins with the first key after
 KeyMarker.
 """
 
@@ -21,7 +21,7 @@ from moto.s3.utils import _VersionedKeyStore
 _LAST = "\U0010ffff"
 _NAMES_AT_ONCE = 1000
 _lock = threading.Lock()
-"""Guards the sorted keys of all stores: the server is multithreaded."""
+"""Guards the sorted keys of all stores, since the server is multithreaded."""
 
 
 class SortedKeyStore(_VersionedKeyStore):

@@ -23,9 +23,10 @@ _HEADERS = {
 
 
 def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | None:
-    """Return the current version with its body as bytes, in the shape of GetObject's response.
+    """Return an object's current version, its body as bytes, in the shape of GetObject's response.
 
-    None if GetObject must be called: for a missing, multipart or archived object.
+    Return None if GetObject must be called instead, as for a missing, multipart or archived object
+    or for metadata that an HTTP header would change.
     """
     backend: Any = s3_backends[account_id]["aws"]
     try:

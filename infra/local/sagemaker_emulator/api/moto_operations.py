@@ -1,8 +1,8 @@
 """Finds the operations of a service that moto implements, by inspecting its classes.
 
-moto calls the method of a service's response class that is named after the operation. S3 is routed
-by hand, so an S3 operation counts as implemented if the response class or the backend has such a
-method.
+moto calls the method of a service's response class that is named after the operation. For S3 it
+routes requests by other rules, so an S3 operation counts as implemented if the response class or
+the backend has such a method.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ moto fails with an internal error on SQL that it can't parse.
 def operations_of_moto(service: str) -> frozenset[str]:
     """Return the operations of a service (botocore's name) that moto implements.
 
-    Empty for a service that moto does not have.
+    The set is empty for a service that moto lacks.
     """
     classes = _response_classes(service)
     if service == "s3":

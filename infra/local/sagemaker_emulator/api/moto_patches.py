@@ -1,7 +1,7 @@
 """Lists every change to moto, and every private name of moto that the platform relies on.
 
-No other module changes moto. The rows were last compared with MOTO_VERSION; a test fails with any
-other version until they have been compared with it.
+No other module changes moto. The lists were last compared with MOTO_VERSION; with any other version
+a test fails until they have been compared again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sagemaker_emulator.api import moto_listing as listing
 MOTO_VERSION = "5.2.5"
 PRIVATE_NAMES = {
     "_get_param": "returns a request's parameter; all of moto's response classes use it",
-    "_get_resource_from_arn": "SageMaker's resource of an ARN; moto's tag actions fail without one",
+    "_get_resource_from_arn": "finds SageMaker's resource; moto's tag actions fail without one",
     "_pagination_tokens": "continuation tokens of moto's own listings",
     "_truncate_result": "ends a page of ListObjectsV2 and creates its token",
     "_VersionedKeyStore": "a bucket's objects; SortedKeyStore keeps their keys sorted",
@@ -44,7 +44,7 @@ class Patch:
     reason: str
     """moto's behavior that differs from AWS's, or is too slow."""
     operation: tuple[str, str] | None = None
-    """(botocore's name of the service, operation); None for what is no operation of AWS."""
+    """(botocore's name of the service, operation); None if the attribute is no AWS operation."""
 
 
 def _operation(
@@ -112,7 +112,9 @@ PATCHES = (
         "fails with an internal error for a missing query",
     ),
     *(
-        _operation("s3", name, S3Backend, additions.of_a_known_upload, "fails without NoSuchUpload")
+        _operation(
+            "s3", name, S3Backend, additions.of_a_known_upload, "does not raise NoSuchUpload"
+        )
         for name in ("UploadPart", "UploadPartCopy")
     ),
     _operation(
@@ -120,7 +122,7 @@ PATCHES = (
         "CompleteMultipartUpload",
         S3Backend,
         lambda theirs: additions.of_a_known_upload(additions.with_checksum_and_acl(theirs)),
-        "fails without NoSuchUpload; computes CRC32 for CRC32C and CRC64NVME; sets no ACL",
+        "does not raise NoSuchUpload, computes CRC32 for CRC32C and CRC64NVME, and sets no ACL",
     ),
     _operation(
         "s3",

@@ -1,6 +1,6 @@
 """IAM policy evaluation for SimulatePrincipalPolicy, by actions and resources only.
 
-A statement with a Condition never applies, since a simulation has no context here.
+A statement with a Condition never applies, since the context of a request is not modelled.
 """
 
 from __future__ import annotations

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 ACCOUNT_ID = "000000000000"
-"""No AWS account has this number, so the platform's ARNs cannot be mistaken for real ones."""
+"""The platform's account. No AWS account has this number, so no ARN is mistaken for a real one."""
 
 SIMULATED_ACCOUNT_ID = "000000000001"
-"""The account of a platform with simulated jobs, by which a report recognizes their ARNs.
+"""Account of a platform with simulated jobs, by which a report recognizes the jobs' ARNs.
 
 No AWS account has this number either.
 """
 
 DEFAULT_REGION = "us-east-1"
 CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
-"""Path by which a request in AWS's other protocol, rpc-v2-cbor, names its operation."""
+"""Path by which a request in AWS's protocol rpc-v2-cbor names its operation."""
 SCOPE = (
     r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+|US|EU)/(?P<service>[a-z0-9-]+)"
     r"/aws4_request"
@@ -107,7 +107,7 @@ class JsonService:
     check: Callable[[str, dict[str, Any]], None]
     """(action, request): raises ApiError if the request violates the service's model."""
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
-    """Returns False to pass an action on to moto: tag actions serve many kinds of resource."""
+    """(action, request): returns False to pass a call on to moto, as for tags of its resources."""
 
     def answers(self, action: str, request: dict[str, Any]) -> bool:
         if action in self.refused:
@@ -139,7 +139,7 @@ def decode_request(body: bytes) -> dict[str, Any]:
     """Parse a request's JSON object; an empty body is an empty request, as on AWS.
 
     Raises:
-        ApiError: If it is not a JSON object or is nested too deeply (SerializationException).
+        SerializationException: If the body is not a JSON object or is nested too deeply.
     """
     if not body:
         return {}

@@ -44,7 +44,7 @@ _ALSO_REQUIRED: Mapping[str, frozenset[str]] = {
 """Shape -> members that S3 requires per its API reference, but the model does not."""
 _HAVE_ONE = frozenset({"ServerSideEncryptionRules", "OwnershipControlsRules"})
 """Lists of which S3 accepts only one item."""
-_MAY_BE_EMPTY = frozenset({"Value"})  # a tag's; no other required string may be empty
+_MAY_BE_EMPTY = frozenset({"Value"})  # a tag's value; no other required string may be empty
 _ANSWERED_OTHERWISE = frozenset({"BucketLocationConstraint", "Event", "Type"})
 """Enums for which S3 has specific errors, which moto returns."""
 _MAY_HAVE_NO_BODY = frozenset({"CreateBucket", "PutBucketAcl", "PutObjectAcl"})
@@ -135,7 +135,7 @@ def _written(
     """Serialize an element in the model's form.
 
     Raises:
-        MalformedXML: If it does not fit.
+        MalformedXML: If the element does not fit the model.
     """
     if isinstance(shape, StructureShape):
         attributes += _attributes(shape, element)
@@ -201,7 +201,7 @@ def _text(shape: Shape, element: ElementTree.Element) -> str:
     """Return the escaped text of a leaf element.
 
     Raises:
-        MalformedXML: If it is not of the shape's type.
+        MalformedXML: If the text is not of the shape's type.
     """
     name, text = _local(element.tag), element.text or ""
     if len(element):

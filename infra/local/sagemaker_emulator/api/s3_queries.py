@@ -42,7 +42,7 @@ def check_numbers(environ: Mapping[str, Any], scope: CredentialScope | None) -> 
 _BUCKET_NAME = re.compile(r"(?!.*\.\.)(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _KEPT_STARTS = ("xn--", "sthree-", "amzn-s3-demo-")
 _KEPT_ENDS = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
-"""Reserved by S3's naming rules for general purpose buckets, like `_KEPT_STARTS`."""
+"""Suffixes that S3's naming rules reserve for general purpose buckets, as the `_KEPT_STARTS`."""
 
 
 def check_bucket_name(environ: Mapping[str, Any], scope: CredentialScope | None) -> None:

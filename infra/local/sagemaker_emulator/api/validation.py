@@ -33,7 +33,7 @@ _EXPECTED: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 
 _PROPERTY_CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
-"""The property classes in use, all inside a character class: tag keys and values, Lambda ARNs."""
+"""Java's property class -> Python's equivalent inside a character class, where models use them."""
 
 
 @functools.cache

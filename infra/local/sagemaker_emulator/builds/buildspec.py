@@ -24,7 +24,7 @@ class BuildspecError(Exception):
 class Phase:
     """The commands of one phase.
 
-    If `aborts` is True, its failure ends the build at once, and even post_build is skipped.
+    If `aborts` is True, a failure of the phase ends the build immediately, without post_build.
     """
 
     commands: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ def parse_buildspec(text: str) -> Buildspec:
     """Parse a buildspec's YAML.
 
     Raises:
-        BuildspecError: If it is invalid, or if it uses something unsupported here.
+        BuildspecError: If the buildspec is invalid or uses a feature that is not supported here.
     """
     try:
         document = parse_plain_yaml(text)

@@ -23,7 +23,7 @@ _REPOSITORY = re.compile(rb'"repositoryName": ?"([^"]+)"')
 
 
 class Registry(Protocol):
-    """A registry that asks ECR about pushes."""
+    """A registry that accepts pushes by ECR's rules."""
 
     address: str
     backend: str | None
@@ -75,7 +75,7 @@ class EcrRegistry:
         try:
             put_image(ecr, repository, tag, digest)
         except ecr.exceptions.ImageAlreadyExistsException:
-            return  # same image pushed again
+            return  # the same image was pushed again
 
     def wrap(self, moto: WSGIApplication) -> WSGIApplication:
         """Wrap moto so that ECR's responses name the registry's address."""

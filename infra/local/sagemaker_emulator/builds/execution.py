@@ -1,4 +1,4 @@
-"""Runs one build through CodeBuild's phases: the image store builds, and ECR gets the image."""
+"""Runs one build through CodeBuild's phases: builds its image and registers the image in ECR."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LOG_HOST = "build"
 logger = logging.getLogger(__name__)
 
 Change = Callable[[Callable[[Build], None]], None]
-"""Applies a change to the build under the manager's lock and saves the record."""
+"""Applies a change to the build under the lock of `Builds` and saves the build's record."""
 
 
 class PhaseFailure(Exception):
@@ -55,7 +55,7 @@ class PhaseFailure(Exception):
 class BuildExecution:
     """Runs one build to its end in the calling thread.
 
-    Every outcome is in the record; nothing is raised.
+    The build's record receives every outcome, including an error of the platform.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class BuildExecution:
         if not isinstance(self._images, BuildsByCommands) and not (folder / "Dockerfile").is_file():
             found = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
             raise PhaseFailure(
-                "CLIENT_ERROR", f"No Dockerfile at the top of the source; it contains {found}"
+                "CLIENT_ERROR", f"No Dockerfile at the top of the source, which contains {found}"
             )
         return folder
 
@@ -191,8 +191,8 @@ class BuildExecution:
     def _read_buildspec(self, context: Path) -> Buildspec:
         """Return the buildspec that the request or the project contains or names as a source file.
 
-        The default file is buildspec.yml. Without any of these, the source's Dockerfile is built
-        and pushed, as a build without containers does.
+        The default file is buildspec.yml. Without a buildspec, the source's Dockerfile is built and
+        pushed, as on a platform without containers.
         """
         buildspec = self._build.buildspec or "buildspec.yml"
         if self._build.buildspec is None and not (context / buildspec).is_file():
@@ -239,8 +239,8 @@ class BuildExecution:
             if not registry.startswith(self._build.account_id):
                 raise PhaseFailure(
                     "COMMAND_EXECUTION_ERROR",
-                    f"Registry {registry} is not this account's"
-                    f" ({self._build.account_id}.dkr.ecr.…).",
+                    f"Registry {registry} belongs to another account than this platform's"
+                    f" ({self._build.account_id}).",
                 )
             repository = name
         try:

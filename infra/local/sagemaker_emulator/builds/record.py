@@ -15,7 +15,7 @@ _DEFAULT_TIMEOUT_MINUTES = 60
 
 @dataclass
 class Build:
-    """A build's record; the manager's lock guards every change. Times are in Unix seconds."""
+    """A build's record; the lock of `Builds` guards every change. Times are in Unix seconds."""
 
     region: str
     project_name: str
@@ -28,14 +28,14 @@ class Build:
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     status: str = "IN_PROGRESS"
     phases: list[dict[str, Any]] = field(default_factory=list)
-    """As in CodeBuild's response.
+    """The phases entered so far, as in CodeBuild's response.
 
     {phaseType, startTime, phaseStatus?, endTime?, durationInSeconds?, contexts?}
     """
     end_time: float | None = None
     account_id: str = ACCOUNT_ID
     buildspec: str | None = None
-    """Text that replaces the source's buildspec.yml."""
+    """A buildspec's text, or its path in the source; None for the source's buildspec.yml."""
 
     @property
     def id(self) -> str:

@@ -249,7 +249,7 @@ class Builds:
         """Save a build that a call starts.
 
         Raises:
-            NotSaved: If it cannot be saved; the build then does not exist.
+            NotSaved: If the record cannot be saved; the build then does not exist.
         """
         try:
             self._store.save(build.region, build.uuid, record=asdict(build))

@@ -1,7 +1,7 @@
 """A build's shell: one `sh` for all commands of a buildspec, so that they share variables and cwd.
 
-Output is streamed, the shell can be stopped and has a deadline; its children end with it, and it
-ends with this process.
+Output is streamed. A stop or a deadline ends the shell, and so does the end of this process; the
+shell's children end with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fetches a build's source from S3 as CodeBuild does: a .zip object, or a folder (trailing /)."""
+"""Fetches a build's source from S3 as CodeBuild does: a .zip object or a folder (key ends in /)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sagemaker_emulator.s3_objects import (
 
 
 class SourceError(Exception):
-    """The source cannot be fetched; the text is the message of the phase context."""
+    """The source cannot be fetched; the message is used in the phase's context."""
 
 
 def parse_source_location(location: str) -> S3Location:
@@ -66,8 +66,8 @@ def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
         target = folder / relative
         if ".." in relative.parts or not target.resolve().is_relative_to(folder.resolve()):
             raise SourceError(
-                f"Key {key!r} leaves the source folder:"
-                f" it would be {str(relative)!r} in it; rename it"
+                f"Key {key!r} would be written outside the source folder, as {str(relative)!r}:"
+                " rename the object"
             )
         download(s3, S3Location(location.bucket, key), target)
 

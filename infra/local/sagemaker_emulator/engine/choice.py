@@ -28,7 +28,7 @@ def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, st
     containers run, else "process".
 
     Raises:
-        ServerStartError: If the folder's engine cannot be read.
+        ServerStartError: If the record of the folder's engine is damaged.
     """
     used = engine_of(state_dir)
     if used is not None:
@@ -55,7 +55,7 @@ def make_container_engine(
         raise EngineError(f"--engine container: {problem}; use --engine process or auto")
     face = Registry(state_dir.resolve() / "registry", registry)
     try:
-        # again, now that the settings can include the registry's address
+        # find it again, now that its settings can include the registry's address
         cli = ContainerCli.find(settings, [face.address]) or cli
         images = ContainerImageStore(state_dir, cli, face)
         return (

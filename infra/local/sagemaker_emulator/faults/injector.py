@@ -18,7 +18,7 @@ from sagemaker_emulator.faults.rules import ApiRule, JobRule, TrainingRule
 from sagemaker_emulator.settings import SettingsError
 
 ENVIRONMENT_VARIABLE = "NODESWEEP_FAULTS"
-"""Variable in a job's Environment that contains a JSON list of job rules for this job."""
+"""Variable in a job's Environment with a JSON list of fault rules for that job."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class FaultInjector:
         """Count the call for every rule that applies to it.
 
         Raises:
-            ApiError: If a rule is due; the error is that of the first such rule.
+            ApiError: If a rule is due; the first such rule provides the error.
         """
         job_name = str(request.get("TrainingJobName") or request.get("ProcessingJobName") or "")
         with self._lock:
@@ -74,6 +74,8 @@ class FaultInjector:
 
     def job_faults(self, name: str, environment: Mapping[str, str]) -> JobFaults:
         """Return a new job's faults, from the plan and from the job's own Environment.
+
+        Count the job for each matching rule, as rules with `max_jobs` require.
 
         Raises:
             ValidationException: If the rules in the Environment are invalid.
@@ -110,7 +112,7 @@ def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
     """Return the job rules in a job's NODESWEEP_FAULTS.
 
     Raises:
-        ValidationException: If they are invalid.
+        ValidationException: If the rules are invalid.
     """
     text = environment.get(ENVIRONMENT_VARIABLE)
     if text is None:

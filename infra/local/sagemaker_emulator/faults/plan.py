@@ -39,12 +39,12 @@ RULES: tuple[type[Rule], ...] = (
     AlgorithmErrorRule,
     SpotInterruptionRule,
 )
-"""All kinds of fault. To add one, add a class to faults/rules.py and its name here."""
+"""All kinds of fault. To add a kind, add a class to faults/rules.py and its name here."""
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """The faults to inject; none if empty."""
+    """The rules of all faults to inject."""
 
     faults: tuple[Rule, ...] = ()
 
@@ -61,7 +61,7 @@ def read_fault_plan(path: Path) -> FaultPlan:
     """Read a plan from a YAML or JSON file, {"faults": [rule, …]}.
 
     Raises:
-        SettingsError: If it is invalid; the message names every invalid entry.
+        SettingsError: If the plan is invalid; the message names every invalid entry.
     """
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("faults"), list):

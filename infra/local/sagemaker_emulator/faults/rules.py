@@ -1,6 +1,6 @@
-"""The kinds of fault: each is a class with its parameters and its effect, for any engine.
+"""The kinds of fault, each a class with the fault's parameters and its effect, for any engine.
 
-To add one, add a class and name it in `RULES` of faults/plan.py.
+To add a kind, add a class and name it in `RULES` of faults/plan.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class ApiRule(Rule, ABC):
     )
     jobs: str | None = Field(
         default=None,
-        description="Only calls whose TrainingJobName or ProcessingJobName matches this pattern.",
+        description="Fail only calls whose TrainingJobName or ProcessingJobName matches this"
+        " pattern.",
     )
 
     @model_validator(mode="after")
@@ -103,12 +104,12 @@ class JobRule(Rule):
     max_jobs: int | None = Field(
         default=None,
         ge=1,
-        description="Strikes at most this many matching jobs, in order of creation.",
+        description="Maximum number of jobs that the rule strikes, in order of creation.",
     )
 
     @property
     def pending_seconds(self) -> float:
-        """Time for which the fault makes the job wait for capacity."""
+        """Seconds for which the fault makes the job wait for capacity."""
         return 0.0
 
     @property
@@ -150,10 +151,11 @@ class TrainingRule(JobRule, ABC):
     """Strikes while a job trains: some seconds after Training began, or at a line of its log."""
 
     after_seconds: Seconds | None = Field(
-        default=None, description="Strikes this long after each start of Training."
+        default=None, description="Seconds from each start of Training to the strike."
     )
     at_line: str | None = Field(
-        default=None, description="Regular expression; strikes at the first line it finds."
+        default=None,
+        description="Regular expression; the rule strikes at the first log line that it matches.",
     )
 
     @field_validator("at_line")
@@ -181,7 +183,7 @@ class TrainingRule(JobRule, ABC):
 
     @property
     def killed_host(self) -> str | None:
-        """The node whose processes the rule kills; None if it takes away all instances."""
+        """The node whose processes the rule kills; None if the rule takes away all instances."""
         return None
 
     def concerns(self, job: Job) -> bool:
@@ -192,7 +194,7 @@ class TrainingRule(JobRule, ABC):
     def ending(self) -> Ending:
         """Return the ending of a job's segment in which the rule strikes.
 
-        An engine with real nodes does not need it for a killed node: it detects the consequences.
+        For a killed node, only a simulation uses the ending; real nodes' exits determine it.
         """
 
 
@@ -206,7 +208,7 @@ class InternalErrorRule(TrainingRule):
     times: int = Field(
         default=1,
         ge=1,
-        description="Number of a job's attempts that it strikes, starting with the first.",
+        description="Number of a job's attempts that the rule strikes, starting with the first.",
     )
 
     @property
@@ -251,7 +253,7 @@ class SpotInterruptionRule(TrainingRule):
     times: int = Field(
         default=1,
         ge=1,
-        description="Number of a job's segments that it ends, starting with the first.",
+        description="Number of a job's segments that the rule ends, starting with the first.",
     )
     restart_after_seconds: Seconds = Field(
         default=0.0, description="Time that the job then waits for capacity."

@@ -1,6 +1,6 @@
 """The backends that a platform can be served with.
 
-To add one, write a module and add a row to `BACKENDS`. An engine is imported only when it is used.
+To add a backend, write a module and add a row to `BACKENDS`. An engine is imported only when used.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Backend:
     make_processing_runner: Callable[[ClientFactory], Runner[ProcessingJob]]
     account_id: str = ACCOUNT_ID
     room: Room | None = None
-    """Capacity of an engine that runs several jobs at once; None: one at a time."""
+    """Capacity of an engine that runs several jobs in parallel; None if it runs one at a time."""
     registry: Registry | None = None
     """Registry that images are pushed to; None if only ECR knows them."""
     kept_metrics: NodeMetricsStore | None = None
-    """Persists its nodes' metrics across restarts; None: not persisted."""
+    """Store that persists the nodes' metrics across restarts; None if they are not persisted."""
     is_simulated: bool = False
-    """True if roles, networks and others' images are accepted by name."""
+    """True if roles, networks and other accounts' images are accepted by name."""
 
 
 MakeBackend = Callable[[ServerConfig, str], Backend]

@@ -18,7 +18,7 @@ from sagemaker_emulator.settings import digest
 from sagemaker_emulator.state.files import DamagedFile, read_json
 
 HOST = "127.0.0.1"
-"""Loopback only: the platform runs what it is sent, over plain HTTP."""
+"""Loopback only, since the platform runs programs that it receives over plain HTTP."""
 
 STATUS_PATH = "/_nodesweep/status"
 
@@ -37,19 +37,19 @@ def proof_of(secret: str, endpoint: str, nonce: str) -> str:
 
 
 SERVER_FILE = "server.json"
-"""File in the state folder that names the process serving it.
+"""File in the state folder that names the server's process.
 
-It is left behind at the end, and is valid only while that process lives.
+The file outlasts that process, but is valid only while the process lives.
 """
 
 ENGINE_FILE = "engine.json"
-"""File in the state folder that names the engine it belongs to."""
+"""File in the state folder that names the folder's engine."""
 
 CREDENTIALS_FILE = "aws-credentials"
 """File in the state folder with the access keys, an AWS shared credentials file."""
 
 JOBS_STOP_DEADLINE_SECONDS = 140.0
-"""A node gets 120 s between SIGTERM and SIGKILL; the rest is for the upload."""
+"""Time for all jobs to stop: 120 s between SIGTERM and SIGKILL, and the rest for the upload."""
 
 
 class ServerStartError(Exception):
@@ -81,10 +81,10 @@ def engine_of(state_dir: Path) -> str | None:
 def make_state_dir(state_dir: Path) -> None:
     """Create the folder unless it exists, and make it private.
 
-    It holds jobs' files, logs and objects.
+    The folder contains jobs' files, logs and objects.
 
     Raises:
-        ServerStartError: If it cannot be created or accessed.
+        ServerStartError: If the folder cannot be created or accessed.
     """
     try:
         state_dir.mkdir(0o700, parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """A server's settings, passed to its process as JSON; port 0 takes any free one."""
+    """A server's settings, passed to its process as JSON; port 0 selects any free port."""
 
     port: int
     state_dir: Path

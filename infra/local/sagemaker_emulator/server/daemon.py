@@ -57,7 +57,7 @@ class RunningServer:
         return start_ticks(self.pid) == self.start_ticks
 
     def is_on(self, port: int | None) -> bool:
-        """Return True if it serves this port; None and 0 stand for any."""
+        """Return True if the server uses this port; None and 0 stand for any port."""
         return not port or self.endpoint.endswith(f":{port}")
 
 
@@ -65,7 +65,8 @@ def start(config: ServerConfig) -> str:
     """Start the folder's server unless it is running, and return its endpoint.
 
     Raises:
-        ServerStartError: If it does not start; the message gives the server's reason.
+        ServerStartError: If the server does not start (the message gives its reason), or is running
+            on another port or with other settings.
     """
     make_state_dir(config.state_dir)
     with _start_lock(config.state_dir):
@@ -91,7 +92,7 @@ def start(config: ServerConfig) -> str:
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Wait while the folder's platform is shutting down: its jobs get time to end."""
+    """Wait while the folder's platform is shutting down, which gives its jobs time to end."""
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
@@ -105,14 +106,15 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
 def _stopping_endpoint(config: ServerConfig) -> str | None:
     """Return the endpoint of the folder's platform if it is shutting down, else None.
 
-    Adopting it would return an endpoint that is about to close. Only the recorded endpoint is
-    queried: any other program on the port could claim anything and block the start.
+    A start that adopted such a platform would return an endpoint that is about to close. Only the
+    recorded endpoint is queried, since any other program on the port could claim anything and block
+    the start.
     """
     found = find_server(config.state_dir)
     if found is None:
         return None
     answer = read_status(found.endpoint)
-    # no response: it has already closed its socket
+    # no response means that the platform has already closed its socket
     is_serving = answer is not None and answer.get("running")
     is_serving = is_serving and not is_abandoned(config.state_dir)
     return None if is_serving else found.endpoint
@@ -160,8 +162,8 @@ def join(state_dir: Path, port: int | None, pid: int) -> bool:
     Wait for a server that is shutting down.
 
     Returns:
-        False if no server with owners runs, or if the process already is an owner: it must not call
-        `leave` then.
+        True if the process became an owner, which must call `leave`; False if no server with owners
+        runs, or if the process already was an owner.
 
     Raises:
         ServerStartError: If the wait takes too long.
@@ -200,7 +202,7 @@ def stop(
         os.kill(found.pid, signal.SIGTERM)
     if not _wait_for_end(found, deadline_seconds):
         with suppress(ProcessLookupError):
-            # its nodes die with it; the next start fails its jobs
+            # the server's nodes die with it, and the next start marks their jobs as failed
             os.kill(found.pid, signal.SIGKILL)
         _wait_for_end(found, _KILL_DEADLINE_SECONDS)
     return True
@@ -218,7 +220,7 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     return read_status(found.endpoint) or {
         "running": False,
         "state_dir": str(state_dir),
-        "not_kept": [],  # it may still be written
+        "not_kept": [],  # unknown, since the server may still be saving
         "pid": found.pid,
         "endpoint": found.endpoint,
         "problem": f"process {found.pid} is alive but does not respond at {found.endpoint}",

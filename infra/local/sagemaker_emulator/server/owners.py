@@ -23,7 +23,7 @@ def forget_owners(state_dir: Path) -> None:
 
 
 def add_owner(state_dir: Path, pid: int) -> bool:
-    """Add an owner; return False if the process is one already or has ended."""
+    """Add a process as an owner; return False if it is an owner already or has ended."""
     ticks = start_ticks(pid)
     if ticks is None:
         return False
@@ -37,27 +37,27 @@ def add_owner(state_dir: Path, pid: int) -> bool:
 
 
 def remove_owner(state_dir: Path, pid: int) -> None:
-    """Remove an owner, if it is one."""
+    """Remove a process from the owners, if it is one of them."""
     ticks = start_ticks(pid)
     if ticks is not None:
         _file_of(state_dir, pid, ticks).unlink(missing_ok=True)
 
 
 def living_owners(state_dir: Path) -> list[int]:
-    """Return the owners that have not ended."""
+    """Return the process ids of the owners that have not ended."""
     found = [path.name.partition("-") for path in (state_dir / _FOLDER).glob("*-*")]
     return sorted(int(pid) for pid, _, ticks in found if start_ticks(int(pid)) == int(ticks))
 
 
 def is_abandoned(state_dir: Path) -> bool:
-    """Return True if the platform had owners and all have ended: it ends within moments."""
+    """Return True if the platform had owners and all have ended, so that it ends within moments."""
     return (state_dir / _FOLDER).exists() and not living_owners(state_dir)
 
 
 def watch_owners(
     state_dir: Path, on_last_death: Callable[[], None], poll_seconds: float = POLL_SECONDS
 ) -> None:
-    """Call `on_last_death` from a thread once no owner is alive; at once if there is none."""
+    """Call `on_last_death` from a thread as soon as no owner is alive."""
 
     def watch() -> None:
         never_set = threading.Event()

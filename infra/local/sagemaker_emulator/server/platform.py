@@ -109,7 +109,7 @@ class Platform:
             make_training_role(self._account_id)
         self._s3.restore()
         self._ecr.restore(self._images.images())
-        # Not earlier: a start that fails above loses nothing.
+        # Not earlier, so that a start that fails above loses nothing.
         unsaved.begin(self._state_dir)
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)

@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
     """Run the platform until SIGTERM, SIGINT or the last owner's death, then stop its jobs.
 
-    The server file is left behind: it is valid while this process lives, so a new start waits
-    until it has ended.
+    The server file is not removed. It is valid while this process lives, so that a new start waits
+    until the process has ended.
     """
     for name in os.environ.keys() - server_environment(os.environ).keys():
         del os.environ[name]
@@ -113,7 +113,7 @@ def _claim_folder(state_dir: Path, engine: str) -> None:
     if used is not None and used != engine:
         raise ServerStartError(
             f"The state folder {state_dir} belongs to a platform with --engine {used}, not"
-            f" {engine}: choose another with --state-dir"
+            f" {engine}: choose another folder with --state-dir"
         )
     write_json(state_dir / ENGINE_FILE, {"engine": engine})
 
@@ -129,7 +129,7 @@ def _state_dir_lock(state_dir: Path) -> Iterator[None]:
             process = (state_dir / _LOCK_FILE).read_text(errors="replace").strip()
             raise ServerStartError(
                 f"Another server (process {process or 'unknown'}) uses the state folder"
-                f" {state_dir}: stop it, or choose another with --state-dir"
+                f" {state_dir}: stop that server, or choose another folder with --state-dir"
             ) from error
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
@@ -151,7 +151,7 @@ def _listening_socket(config: ServerConfig) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ServerStartError(
-            f"Port {config.port} on {HOST} can't be used ({error.strerror}): choose another with"
-            " --port, or end the process that uses it"
+            f"Port {config.port} on {HOST} can't be used ({error.strerror}): choose another port"
+            " with --port, or end the process that uses this one"
         ) from error
     return listener

@@ -134,7 +134,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         return Ending("Completed")
 
     def _write_log(self) -> None:
-        """Write all lines with their times to algo-1's stream, the only one, and match metrics."""
+        """Write all lines to algo-1's stream, the job's only one, and publish their metrics."""
         if not (lines := self._log()):
             return
         published = PublishedMetrics(
@@ -207,7 +207,7 @@ class SimulatedRunner(Simulation[TrainingJob]):
         return "simulated"
 
     def starting_text(self, job: TrainingJob) -> str:
-        return "Simulated: nothing runs, every time is computed from a performance model."
+        return "Simulated: nothing runs, and every time is computed from a performance model."
 
 
 def _archive(name: str, content: Mapping[str, Any]) -> bytes:

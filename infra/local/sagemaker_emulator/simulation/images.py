@@ -49,7 +49,7 @@ class SimulatedImageStore:
             ImageBuildError: If there is no Dockerfile.
         """
         if not (context / "Dockerfile").is_file():
-            raise ImageBuildError("READ Dockerfile: the build context has none")
+            raise ImageBuildError("READ Dockerfile: the build context has no Dockerfile")
         digest = _digest(context, build_args)
         on_line(
             "[simulated] nothing is built: the digest is computed from the build's context and"
@@ -62,7 +62,7 @@ class SimulatedImageStore:
         return BuiltImage(digest, {SIMULATED_LABEL: "true"}, {SIMULATED_LABEL: "true"})
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return the index for an image built here or in another registry; None for any other."""
+        """Return the index for an image built here or of another account's registry, else None."""
         match = _OWN.fullmatch(image_uri)
         if match is None:
             return self._index
@@ -83,8 +83,7 @@ def _entries(value: Any) -> list[tuple[str, str, str]]:
     """Return (repository, tag, digest) of each entry.
 
     Raises:
-        TypeError: If it is not a list of entries with three strings each; ValueError means the
-            same.
+        TypeError, ValueError: If the value is not a list of entries with three members each.
     """
     if not isinstance(value, list):
         raise TypeError("not a list")

@@ -1,16 +1,16 @@
 """The performance model: durations of a simulated job's phases and steps.
 
-Per step, on N nodes with a global batch of B samples and S samples in the whole job at one node:
+Per step, on N nodes with a global batch of B samples and S samples in the whole job:
   compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)        (Amdahl)
   all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
                   + 2 * (N - 1) * latency_seconds                               (ring; 0 at N = 1)
   step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z)
-            where z is standard normal, from (seed, job name)
+            where z is standard normal, drawn with (seed, job name)
   train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1;
-                  or as set by NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in its Environment
+                  or as set by NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in the job's Environment
 
 A job that may end early once its step time is known (NODESWEEP_PROBE_PRECISION in its Environment)
-runs only the steps needed for that, since all steps of a job take the same time.
+runs only the steps that a measurement needs, since all steps of a job take the same time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from sagemaker_emulator.plain_yaml import read_yaml
 from sagemaker_emulator.settings import SettingsError
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
-"""Prefix in a job's Environment: NODESWEEP_SIM_<FIELD> in upper case overrides a field for it."""
+"""Prefix in a job's Environment; NODESWEEP_SIM_<FIELD>, in upper case, sets a field for the job."""
 
 
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
 RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
 PROBE_STEPS = 30
-"""Ten to warm up and twenty to measure, as in infra/image/nodesweep_clock.py."""
+"""Steps of a probe: ten to warm up and twenty to measure, as in infra/image/nodesweep_clock.py."""
 
 
 class PerformanceModel(BaseModel):
@@ -74,10 +74,10 @@ class PerformanceModel(BaseModel):
         description="Seed of the noise; a job's noise follows from it and the job's name.",
     )
     global_batch_size: int = Field(
-        default=1024, ge=1, description="Of jobs whose hyperparameters don't set it."
+        default=1024, ge=1, description="Global batch of jobs whose hyperparameters don't set one."
     )
     processes_per_node: int = Field(
-        default=1, ge=1, description="Of jobs whose batch sizes don't determine it."
+        default=1, ge=1, description="Processes per node of jobs whose batch sizes don't set them."
     )
     startup_seconds: float = Field(
         default=120.0, ge=0, description="Time in status Starting; a job on a warm pool skips it."
@@ -126,7 +126,7 @@ def read_model(path: Path) -> PerformanceModel:
     """Read a model from a YAML or JSON file; missing fields have their defaults.
 
     Raises:
-        SettingsError: If it is invalid.
+        SettingsError: If the file is not a valid model.
     """
     content = read_yaml(path)
     if not isinstance(content, dict):
@@ -146,7 +146,7 @@ def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> Per
     """Return the model with the overrides in a job's Environment.
 
     Raises:
-        ValidationException: If some are invalid; the message names every one.
+        ValidationException: If an override is invalid; the message names every invalid one.
     """
     settings = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
@@ -175,8 +175,8 @@ def plan_workload(
 ) -> Workload:
     """Return a job's workload.
 
-    Batch sizes and steps come from its hyperparameters, else from the model. Its Environment can
-    set the number of steps, or ask for a probe, which needs fewer.
+    Batch sizes and steps come from the job's hyperparameters, else from the model. The job's
+    Environment can set the steps or their total time, or request a probe, which needs fewer steps.
     """
     settings = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(settings.get("accumulate-grad-batches")) or 1
@@ -228,7 +228,7 @@ def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) ->
 
 
 def _steps_of_seconds(text: str | None, one_step_seconds: float) -> int | None:
-    """Return the number of steps in the requested time."""
+    """Return the number of steps that take the requested seconds; None without a request."""
     return max(1, round(float(text) / one_step_seconds)) if text else None
 
 

@@ -43,7 +43,7 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
         super().__init__(job, change, runner, faults, stop)
         self._runner = runner
         self._model = model_of_job(runner.model, job.request.get("Environment", {}))
-        # As if one node had left it.
+        # The provided folder, as if one node had left it.
         self._nodes = [Node("algo-1", "", runner.leaves)] if runner.leaves else []
 
     def run(self) -> None:
@@ -92,7 +92,7 @@ class SimulatedProcessingRunner(Simulation[ProcessingJob]):
     """A runner of Processing jobs that computes times only."""
 
     leaves: Path | None = None
-    """Folder with the files that a job's program leaves below /opt/ml; None: there is none."""
+    """Folder with the files that a job's program leaves below /opt/ml; None if none is provided."""
 
     execution = SimulatedProcessing
 
@@ -100,7 +100,7 @@ class SimulatedProcessingRunner(Simulation[ProcessingJob]):
         """Check that a job would have outputs and that its model variables are valid.
 
         Raises:
-            ValidationException: If it would not, or if one is invalid.
+            ValidationException: If an output has no files, or a model variable is invalid.
         """
         if self.leaves is None:
             raise validation_error(
@@ -111,8 +111,8 @@ class SimulatedProcessingRunner(Simulation[ProcessingJob]):
         for output in output_folders(request):
             if not (self.leaves / output.folder).is_dir():
                 raise validation_error(
-                    "A simulation runs no program, and the files that this one would leave in"
-                    f" /opt/ml/{output.folder} are missing: add a folder {output.folder} to that"
-                    " of --processing-leaves."
+                    "A simulation runs no program, and the files that the program would leave in"
+                    f" /opt/ml/{output.folder} are missing: add a folder {output.folder} to the"
+                    " folder of --processing-leaves."
                 )
         super().check(request)

@@ -12,12 +12,12 @@ _PROGRESS_LINES = 20
 VALIDATIONS = 5
 _METRIC = "validation_accuracy"
 _MAX_STEPS_LISTED = 1000
-"""All steps of a run take the same time, so a longer list would only take space."""
+"""Maximum length of `step_seconds`, in which all steps of a run have the same time anyway."""
 _LONG_STEPS, _LONG_SECONDS = 100, 60.0
 
 
 def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
-    """Return (seconds on the program's clock, line) pairs by time; none is a measurement."""
+    """Return the lines of the log as (seconds on the program's clock, line), in order of time."""
     steps = sorted(
         {max(1, work.steps * part // _PROGRESS_LINES) for part in range(1, _PROGRESS_LINES + 1)}
     )

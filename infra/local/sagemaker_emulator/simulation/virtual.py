@@ -1,8 +1,8 @@
 """A simulated job of any kind, on a virtual clock.
 
-Whenever the record changes, its earlier times are shifted back so that the last change is now:
-nothing is in the future, and the intervals are the model's. A time scale makes virtual seconds take
-real time.
+Whenever the record changes, its earlier times are shifted back so that this change happens now.
+Nothing is therefore in the future, and the intervals are the model's. A time scale makes virtual
+seconds take real time.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 class VirtualExecution(ABC, Generic[J]):
     """Runs one job to its end in the calling thread.
 
-    Every outcome is in the job's record; nothing is raised.
+    The job's record receives every outcome, including an error of the platform.
     """
 
     group: ClassVar[str]
-    """Log group of its stream."""
+    """Log group of the job's log stream."""
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class VirtualExecution(ABC, Generic[J]):
     def _next_fault(
         self, lines: Sequence[tuple[float, str]], end_seconds: float
     ) -> tuple[float, int] | None:
-        """Return (seconds since the program began, rule index) of the first fault, if any.
+        """Return (seconds since the program began, rule index) of the first fault before the end.
 
-        Faults after the end do not count.
+        Return None if there is no such fault.
         """
         due: list[tuple[float, int]] = []
         for number, rule in enumerate(self._rules):
@@ -116,7 +116,7 @@ class VirtualExecution(ABC, Generic[J]):
         return min(due, default=None)
 
     def _log(self) -> list[tuple[int, str]]:
-        """Return (Unix milliseconds, line) of what has been printed so far."""
+        """Return (Unix milliseconds, line) of each line printed so far."""
         created = self._clock() - self._elapsed
         return [(int((created + at) * 1000), line) for at, line in self._printed]
 
@@ -150,7 +150,7 @@ class VirtualExecution(ABC, Generic[J]):
             raise WaitEnded(Ending("Stopped"))
 
     def _record(self, apply: Callable[[J, float], None]) -> None:
-        """Apply a change now, and shift earlier times so that the last was `_lapse` seconds ago."""
+        """Apply a change now, and shift earlier times to `_lapse` seconds before it."""
         now = self._clock()
         shift_seconds = now - self._lapse - self._last
 
@@ -186,11 +186,11 @@ class Simulation(Generic[J]):
         model_of_job(self.model, request.get("Environment", {}))
 
     def capacity_problem(self, job: J) -> str | None:
-        """Return None: there is room for any number of nodes of any type."""
+        """Return None, since there is room for any number of nodes of any type."""
         return None
 
     def run(self, job: J, change: Change[J], faults: JobFaults, stop: threading.Event) -> None:
         self.execution(job, change, self, faults, stop).run()
 
     def clean_up(self, job: J) -> None:
-        """Do nothing: a job has only its record."""
+        """Do nothing, since a simulated job leaves nothing besides its record."""

@@ -1,7 +1,7 @@
 """Runs commands of podman or docker, and probes whether containers can run here.
 
 Settings that containers need here (runtime, cgroup manager, limits) are in the platform's own
-files, passed by environment variables, so the user's settings are neither read nor changed. Files
+files, which environment variables name, so the user's settings are neither read nor changed. Files
 that the user names (CONTAINERS_CONF, CONTAINERS_REGISTRIES_CONF) take precedence.
 """
 
@@ -51,7 +51,7 @@ class ContainerCli:
     ) -> ContainerCli | None:
         """Return podman or docker, whichever is found first; None if neither is installed.
 
-        Its settings are written to `settings_dir`.
+        The program's settings are written to `settings_dir`.
         """
         found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
         if found is None:
@@ -80,7 +80,7 @@ class ContainerCli:
         """Run one command and return its output.
 
         Raises:
-            ContainerCommandError: If it cannot run, fails or times out.
+            ContainerCommandError: If the command cannot run, fails or times out.
         """
         shown = f"{self.name} {' '.join(arguments[:2])}"
         try:
@@ -104,7 +104,7 @@ class ContainerCli:
         return done.stdout
 
     def remove(self, containers: Sequence[str]) -> None:
-        """Kill and remove containers at once; missing ones are ignored.
+        """Kill and remove containers without a grace period, ignoring missing ones.
 
         Raises:
             ContainerCommandError: If the command fails.
@@ -126,7 +126,7 @@ class ContainerCli:
     def problem(self, scratch: Path, needs_registry: bool) -> str | None:
         """Return why containers cannot run here, or None.
 
-        Runs a container from this machine's own /usr, mounted read-only.
+        With podman, run a container with this machine's own /usr, mounted read-only.
         """
         if os.geteuid() != 0:
             return (

@@ -63,7 +63,7 @@ _SSHD_CAPABILITIES = ("SETUID", "SETGID", "SYS_CHROOT", "NET_BIND_SERVICE", "AUD
 
 
 class ContainerEngine(ExclusiveEngine):
-    """Runs nodes as containers, several jobs at once if they fit.
+    """Runs nodes as containers, and several jobs in parallel if they fit.
 
     See `sagemaker_emulator.interfaces.Engine`. `room` is the capacity that running jobs leave; a
     job without a reservation waits for one before its turn.
@@ -78,7 +78,7 @@ class ContainerEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Lock the state folder (one live engine each) and remove a killed engine's leftovers."""
+        """Lock the state folder for one live engine, and remove a killed engine's leftovers."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self.room = Room.of_this_machine()
         self._slot = SharedSlot()
@@ -90,7 +90,10 @@ class ContainerEngine(ExclusiveEngine):
         self._reaper = self._start_reaper()
 
     def close(self) -> None:
-        """Remove what is left and release the state folder, as the end of the process does too."""
+        """Remove remaining containers and networks, and release the state folder.
+
+        The end of the process does the same.
+        """
         assert self._reaper.stdin is not None
         self._reaper.stdin.close()
         self._reaper.wait()
@@ -228,7 +231,7 @@ class ContainerEngine(ExclusiveEngine):
         options += [f"--label={name}={value}" for name, value in self._labels(job).items()]
         if self._cli.name == "podman":
             options += ["--http-proxy=false", "--pull=never"]
-        # Not all of /opt/ml: its code folder is the image's own.
+        # All folders of /opt/ml except code, which is the image's own.
         folders = sorted(
             path for path in node.opt_ml.iterdir() if path.is_dir() and path.name != "code"
         )
@@ -304,7 +307,7 @@ def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
 
 
 def _quota(running: ContainerNodes, vcpus: float, cpus: Mapping[str, int]) -> Quota | None:
-    """Return a quota on the containers' own cgroups; None if they cannot be found or written."""
+    """Return a quota on the containers' cgroups; None if a cgroup is not visible or writable."""
     groups = running.quota_groups()
     if len(groups) < len(running.pid_by_host):
         return None

@@ -94,7 +94,7 @@ class ContainerImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build and push without a buildspec.
+        """Build and push an image without a buildspec.
 
         Raises:
             ImageBuildError: If a step fails, is stopped or times out.
@@ -123,7 +123,7 @@ class ContainerImageStore:
     def resolve(self, image_uri: str) -> Path | None:
         """Return the state folder if the image is in the registry or on this machine.
 
-        None if it would have to be pulled.
+        Return None if the image would have to be pulled.
         """
         match = _REFERENCE.fullmatch(image_uri)
         if match is None:
@@ -146,7 +146,7 @@ class ContainerImageStore:
         """Pull the image unless this machine has it, and return its configuration.
 
         Raises:
-            ImageNotFoundError: If it cannot be pulled.
+            ImageNotFoundError: If the image cannot be pulled.
         """
         try:
             if not self._is_local(image_uri):

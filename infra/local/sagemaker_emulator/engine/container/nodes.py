@@ -35,12 +35,12 @@ _TICK_SECONDS = 0.05
 _DRAIN_SECONDS = 5.0
 _MAX_LINE_BYTES = 256 * 1024
 _PROGRAM_FAILED = 125  # exit code of podman and docker if no container ran
-# Waits for a line on stdin, by which time every node of the job exists and its network reaches the
-# platform. At end of file (the server is gone), it exits. The environment comes in a file, so that
-# it is on no command line and may contain newlines.
+# The start command waits for a line on stdin, by which time every node of the job exists and its
+# network reaches the platform. At end of file (the server is gone), the command exits. The
+# environment is in a file, so that it is on no command line and may contain newlines.
 _START = f'read -r _ || exit 1; . {NODE_FOLDER}/{ENVIRONMENT_FILE}; exec "$@" </dev/null'
-# SIGTERM to all but process 1 and those that already got it. The kernel spares process 1, too: the
-# toolkit's `train` has no handler and would not forward the signal.
+# Send SIGTERM to all processes except process 1 and those that already got it. The kernel would
+# spare process 1 anyway, since the toolkit's `train` has no handler to forward the signal.
 _TERMINATE = (
     'had=" 1 $$ $1 "; for folder in /proc/[0-9]*; do pid=${folder#/proc/}; '
     'case "$had" in *" $pid "*) ;; *) kill -TERM "$pid" 2>/dev/null && echo "$pid" ;; esac; done'
@@ -120,26 +120,27 @@ class ContainerNodes:
 
     @property
     def supervisor_exit_code(self) -> int | None:
-        """Always None: containers have no common parent that could end."""
+        """Always None, since containers have no common parent that could end."""
         return None
 
     def release(self) -> None:
         """Start every node's command."""
         for client in self._clients.values():
             assert client.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # has ended, as its event reports
+            with contextlib.suppress(BrokenPipeError):  # the node has ended, as its event reports
                 client.stdin.write(b"\n")
                 client.stdin.close()
 
     def kill(self, host: str) -> None:
-        """Kill every process of a node: the container ends with its process 1."""
+        """Kill every process of a node, whose container ends with its process 1."""
         with contextlib.suppress(ContainerCommandError):  # has ended
             self._cli.call("kill", "--signal", "KILL", self._plans[host].name)
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """Send SIGTERM to all of the node's processes but the first.
+        """Send SIGTERM to the node's processes, except the first and those that already got it.
 
-        Process ids are the container's own, so this object records them and returns none.
+        Process ids are the container's own, so this object records them and the returned set is
+        empty.
         """
         had = " ".join(sorted(self._terminated[host]))
         with contextlib.suppress(ContainerCommandError):  # has ended
@@ -155,12 +156,12 @@ class ContainerNodes:
         return {host: group for host, group in found.items() if group is not None}
 
     def thread_ids(self, host: str) -> list[int]:
-        """Return the threads of the container's first process and its descendants."""
+        """Return the ids of the threads of the container's first process and its descendants."""
         pid = self.pid_by_host[host]
         return process_threads({pid} | descendants(list_processes(), [pid]))
 
     def stopped_periods(self, host: str) -> None:
-        """Return None: the kernel enforces a container's quota."""
+        """Return None, since the kernel enforces a container's quota."""
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
         """Return each running host's current resource usage."""

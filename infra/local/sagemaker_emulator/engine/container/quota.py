@@ -1,4 +1,4 @@
-"""CPU quotas for containers that run in parallel with those of other jobs."""
+"""CPU quotas for containers that run in parallel with other jobs' containers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LEAST = {1: LEAST_SHARES, 2: 1}
 class YieldingQuotas(CpuQuotas):
     """Quotas of nodes that yield to other jobs' nodes while their own quota is not applied.
 
-    These nodes are booting or shutting down, and would take CPU from jobs that are being measured.
-    A node that is alone on a CPU still gets all of it.
+    Without a quota, nodes are booting or shutting down, and would take CPU time from jobs that are
+    being measured. A node that is alone on a CPU still gets the whole CPU.
     """
 
     def apply(self, group: Path, vcpus: float) -> None:
@@ -26,9 +26,9 @@ class YieldingQuotas(CpuQuotas):
         (group / WEIGHT_FILES[self.version]).write_text(str(FIRST * USUAL_WEIGHTS[self.version]))
 
     def lift(self, group: Path) -> None:
-        """Remove the quota and lower the weight."""
+        """Remove the quota and lower the node's weight to the minimum."""
         (group / WEIGHT_FILES[self.version]).write_text(str(_LEAST[self.version]))
         super().lift(group)
 
     def _set_weight(self, times: int) -> None:
-        """Do nothing: the parent cgroup also contains other containers."""
+        """Do nothing, since the parent cgroup also contains other containers."""

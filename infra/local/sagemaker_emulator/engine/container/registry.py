@@ -70,7 +70,7 @@ class Registry:
     """
 
     def __init__(self, folder: Path, backend: str | None = None) -> None:
-        """Start the registry and its proxy, which keeps its port across restarts if it is free.
+        """Start the registry and its proxy, which uses its previous port if that is free.
 
         Args:
             folder: Stores the images, the configuration and the log.
@@ -170,7 +170,7 @@ class Registry:
 
 
 def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
-    """Listen on the previous port, which image names contain, or on a free one if it is taken."""
+    """Listen on the previous port, which image names contain, or on a free port if it is taken."""
 
     class Handler(_ProxyHandler):
         upstream = registry
@@ -192,7 +192,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: pushes make hundreds of requests."""
+        """Log nothing, since a push makes hundreds of requests."""
 
     def _handle(self) -> None:
         parts = self.path.partition("?")[0].split("/")

@@ -20,18 +20,21 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4
 """Positions in a `cpu` line of /proc/stat."""
 _LEAST_BALLAST_SECONDS = 1.0
-"""Below this, CPU speed varies more within a run than between runs."""
+"""Minimum CPU time of ballast to compute a CPU speed.
+
+With less, the speed varies more within a run than between runs.
+"""
 _MOST_READINGS = 1024
 """Readings kept per job; beyond this, every second one is dropped."""
 
 
 @dataclass(frozen=True)
 class NodeReading:
-    """A node's counters at one moment; None where the kernel does not count."""
+    """A node's counters at one moment; None for what the kernel does not count."""
 
     cpu_seconds: float
     waited_seconds: float | None
-    """Total time its threads were runnable but not running, excluding throttling by a quota."""
+    """Total time in which the node's threads were runnable but not running, without throttling."""
     periods: int | None = None
     throttled_periods: int | None = None
 
@@ -43,17 +46,17 @@ class Reading:
     at_seconds: float
     nodes: Mapping[str, NodeReading]
     idle_seconds: Mapping[int, float] = field(default_factory=dict)
-    """By CPU, the time for which no node needed it: it was idle or ran ballast."""
+    """Total time, by CPU, in which the CPU was idle or ran ballast."""
     ballast: Mapping[int, Ran] = field(default_factory=dict)
-    """By CPU, the ballast that ran there."""
+    """CPU time and work of the ballast so far, by CPU."""
     held_back_seconds: float = 0.0
-    """Total time that quotas of the enclosing cgroups throttled this platform."""
+    """Total time, per CPU, that quotas of the enclosing cgroups throttled this platform."""
 
 
 def attainments(
     begin: Reading, end: Reading, vcpus: float, cpu_by_host: Mapping[str, int]
 ) -> dict[str, NodeAttainment]:
-    """Return the attainment of each node in both readings, under a quota of `vcpus`."""
+    """Return the attainment, under a quota of `vcpus`, of each node that is in both readings."""
     seconds = end.at_seconds - begin.at_seconds
     if seconds <= 0:
         return {}
@@ -144,8 +147,8 @@ def _share_of_others(
 ) -> float | None:
     """Return the share of the time, 0 to 1, that a node's CPU was unavailable to the job.
 
-    Other processes used the CPU, or the quota of an enclosing cgroup throttled everyone; None
-    if that is not counted.
+    Other processes used the CPU, or the quota of an enclosing cgroup throttled all processes.
+    Return None if the CPU's idle time is unknown.
     """
     cpu = cpu_by_host.get(host)
     if cpu is None or cpu not in begin.idle_seconds or cpu not in end.idle_seconds:
@@ -192,9 +195,9 @@ class AttainmentMeter:
             cpu_by_host: The CPU that each node is pinned to.
             vcpus: Each node's quota.
             thread_ids: Returns the threads of a node without a cgroup.
-            stopped_periods: Returns, for a node without a cgroup, its periods and those in which
-                it was stopped.
-            ballast: Returns the ballast by CPU.
+            stopped_periods: Returns, for a node without a cgroup, the number of its periods and of
+                the periods in which it was stopped.
+            ballast: Returns the CPU time and work of the ballast by CPU.
             proc: The proc file system.
             clock: A monotonic clock, in seconds.
         """
@@ -216,7 +219,7 @@ class AttainmentMeter:
         self._readings = [self._read()]
 
     def take_reading(self) -> None:
-        """Take a reading, unless a process has ended since the last and its CPU time is lost."""
+        """Take a reading; discard it if an ended process's CPU time is missing from it."""
         now = self._read()
         known = self._readings[-1].nodes if self._readings else {}
         if all(
@@ -232,7 +235,7 @@ class AttainmentMeter:
     ) -> dict[str, NodeAttainment]:
         """Return the attainments between the readings nearest to two moments of the clock.
 
-        By default from begin() to the last reading; empty before begin().
+        The default is from begin() to the last reading. The result is empty before begin().
         """
         if not self._readings:
             return {}
@@ -245,7 +248,7 @@ class AttainmentMeter:
                 min(to_seconds, self._readings[-1].at_seconds),
             )
         )
-        if first >= last:  # between two readings
+        if first >= last:  # both moments are nearest to the same reading
             first, last = max(0, first - 1), min(first + 1, len(self._readings) - 1)
         return attainments(
             self._readings[first], self._readings[last], self._vcpus, self._cpu_by_host
@@ -285,9 +288,9 @@ class AttainmentMeter:
 class ThreadWaits:
     """Time that threads waited for a CPU (/proc/TID/schedstat), excluding throttling by a quota.
 
-    Threads that have ended count too. /proc/PID/schedstat covers only a process's first thread, so
-    every thread is read. The kernel adds throttled time to the wait of each runnable thread, so it
-    is subtracted from each thread's wait, call by call.
+    The total includes threads that have ended. /proc/PID/schedstat covers only a process's first
+    thread, so every thread is read. The kernel adds throttled time to the wait of each runnable
+    thread, so the time throttled since the last call is subtracted from each thread's wait.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
@@ -300,7 +303,7 @@ class ThreadWaits:
     def seconds(self, thread_ids: Iterable[int], throttled_seconds: float = 0.0) -> float | None:
         """Return the total wait of these threads and those of earlier calls.
 
-        None if the kernel does not count it.
+        Return None if the kernel does not count waits.
 
         Args:
             thread_ids: The threads to read now.
@@ -324,7 +327,7 @@ class ThreadWaits:
 
 
 def group_threads(group: Path) -> list[int]:
-    """Return the threads in a cgroup; empty if it does not exist."""
+    """Return the ids of the threads in a cgroup, or none if the cgroup does not exist."""
     text = _read(group / "cgroup.threads") or _read(group / "tasks")  # v2, v1
     return [int(line) for line in text.split()]
 

@@ -3,8 +3,8 @@
 A CPU that idles between a node's turns is slower when the node resumes (sleep states, frequency, a
 busier sibling), so a lone node did less work per CPU second than one of eight, and the speedup was
 overestimated. A SCHED_IDLE process on each CPU makes a CPU second worth the same at every node
-count; its work also measures the CPUs' speed (docs/method.md, "Attainment" and "What a CPU second
-is worth"; `benchmarks/emulation.py`).
+count. The work of these processes also measures the CPUs' speed (docs/method.md, "Attainment" and
+"What a CPU second is worth"; `benchmarks/emulation.py`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ran(NamedTuple):
     hashed_bytes: float = 0.0
 
     def plus(self, other: Ran) -> Ran:
-        """Return the sum of both."""
+        """Return the total of this and another ballast's CPU time and work."""
         return Ran(self.cpu_seconds + other.cpu_seconds, self.hashed_bytes + other.hashed_bytes)
 
 

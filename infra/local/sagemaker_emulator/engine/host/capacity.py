@@ -70,7 +70,7 @@ def omp_threads(vcpus: float) -> int:
 
 
 def capacity_problem(instance_type: str, instance_count: int, cores: float) -> str | None:
-    """Return why `cores` cannot hold that many nodes, worded as AWS's CapacityError, or None."""
+    """Return why `cores` cannot hold these nodes, in the words of AWS's CapacityError, or None."""
     vcpus = VCPUS_BY_INSTANCE_TYPE.get(instance_type)
     if vcpus is None:
         known = ", ".join(VCPUS_BY_INSTANCE_TYPE)

@@ -2,12 +2,13 @@
 
 `CpuQuotas.find` tries a quota on a real process, since folders that look writable often refuse
 (read-only mounts in containers, undelegated controllers, no permission to move a process). The
-period is 20 ms instead of the kernel's 100 ms because a node uses its quota at once and then
-stalls. Measured with 8 nodes of 0.2 vCPU on 2 cores and a step of 10 ms CPU time (ideal wall time:
-50 ms), 5th to 95th percentile: 10 to 95 ms at 100 ms, 39 to 62 ms at 20 ms, 47 to 55 ms at 10 ms,
-49 to 54 ms at 5 ms. Shorter periods are steadier but waste quota: a training step of 77 ms CPU time
-on one pinned node at 0.2 vCPU took 400 ms at 20 and at 100 ms (0.19 vCPU) but 560 ms at 10 ms (0.14
-vCPU), since a 2 ms quota is less than the kernel's tick (4 ms) and slice (5 ms).
+period is 20 ms instead of the kernel's 100 ms because a node uses its whole quota at the start of a
+period and then stalls. Measured with 8 nodes of 0.2 vCPU on 2 cores and a step of 10 ms CPU time
+(ideal wall time: 50 ms), 5th to 95th percentile of a step: 10 to 95 ms with periods of 100 ms, 39
+to 62 ms with 20 ms, 47 to 55 ms with 10 ms, 49 to 54 ms with 5 ms. Shorter periods are steadier but
+waste quota: a training step of 77 ms CPU time on one pinned node at 0.2 vCPU took 400 ms with
+periods of 20 and 100 ms (0.19 vCPU) but 560 ms with 10 ms (0.14 vCPU), since a 2 ms quota is less
+than the kernel's tick (4 ms) and slice (5 ms).
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ USUAL_WEIGHTS = {1: 1024, 2: 100}
 FIRST = 64
 """Weight of measuring nodes, as a multiple of the default.
 
-To the scheduler they are one group, which by default has the weight of one other process, however
-many nodes it holds (`benchmarks/emulation.py --ways first plain` measures both next to busy
-neighbors). Not the kernel's maximum: nodes that fill the machine leave the platform's server 1/33
-of each of two CPUs.
+To the scheduler the nodes are one group, which by default has the weight of one other process,
+however many nodes it contains (`benchmarks/emulation.py --ways first plain` measures both weights
+next to busy neighbors). The factor is below the kernel's maximum, so that nodes that fill the
+machine leave the platform's server 1/33 of each of two CPUs.
 """
 _PROBE_TIMEOUT_SECONDS = 5.0
 _REMOVE_TIMEOUT_SECONDS = 2.0
@@ -80,7 +81,7 @@ class CpuQuotas:
         self._set_weight(FIRST)
 
     def lift(self, group: Path) -> None:
-        """Remove the quota."""
+        """Remove a group's quota, and the nodes' priority."""
         if self.version == 1:
             (group / "cpu.cfs_quota_us").write_text("-1")
         else:
@@ -96,7 +97,10 @@ class CpuQuotas:
         )
 
     def remove(self, group: Path) -> bool:
-        """Remove a group whose processes have ended, and the engine's folder with the last one."""
+        """Remove a group whose processes have ended, and with the last group the engine's folder.
+
+        Return False if the group could not be removed.
+        """
         removed = remove_group(group)
         with contextlib.suppress(OSError):  # other groups remain
             self.folder.rmdir()
@@ -105,7 +109,7 @@ class CpuQuotas:
     def _set_weight(self, times: int) -> None:
         """Set the nodes' joint weight to a multiple of the default.
 
-        If that is refused, their attainment shows it.
+        If the kernel refuses, the nodes' attainment shows the consequence.
         """
         with contextlib.suppress(OSError):
             (self.folder / WEIGHT_FILES[self.version]).write_text(
@@ -140,7 +144,7 @@ def look_for_quotas(
 ) -> tuple[bool, str]:
     """Return (True, place) if quotas look writable here, else (False, reason).
 
-    This changes nothing, so only CpuQuotas.find can tell for certain.
+    The function changes nothing, so its result is a guess; CpuQuotas.find tests a quota.
     """
     parents = list(candidates if candidates is not None else _candidate_parents())
     for version, parent in parents:
@@ -162,7 +166,7 @@ def enclosing_groups() -> list[Path]:
 
 
 def cpu_limit(group: Path) -> float | None:
-    """Return the CPUs that a group's quota allows; None without a quota, or if it is unreadable."""
+    """Return the number of CPUs that a group's quota allows; None without a readable quota."""
     v2 = _read_lines(group / "cpu.max")
     quota, period = (
         v2[0].split()
@@ -196,7 +200,7 @@ def remove_group(group: Path) -> bool:
 def _delegate_cpu(folder: Path) -> None:
     """Enable the cpu controller for cgroup v2 children of `folder`.
 
-    The kernel refuses if processes are in it.
+    The kernel refuses if the folder's cgroup contains processes.
     """
     control = folder / "cgroup.subtree_control"
     if "cpu" not in control.read_text().split():

@@ -1,8 +1,8 @@
 """Finds the nodes of a job that have a TCP connection to another of its nodes.
 
 Launchers are excluded: torchrun's agents and MPI's daemons connect even if the programs that they
-start never do. Both ends of a connection must be held by nodes, so connections to the platform or
-to the program itself do not count.
+start never do. The two ends of a connection must be on different nodes, so connections to the
+platform or within a node do not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LAUNCHERS = frozenset(
 )
 _LAUNCHER_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
 _PROGRAM_WORDS = 4
-"""Words of a command line: the interpreter, its options, and the script or module."""
+"""Number of words of a command line to examine: interpreter, options, and script or module."""
 
 Ends = tuple[str, str]
 """A connection as a socket sees it: its own address and port, and the peer's.

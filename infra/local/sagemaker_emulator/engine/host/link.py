@@ -24,7 +24,7 @@ _ETHERNET_HEADER_BYTES = 14
 _BURST_SECONDS = 0.001
 _LEAST_BURST_FRAMES = 2
 _QUEUE_BYTES = 32 << 20
-"""Enough for several peers' TCP windows: a link drops nothing."""
+"""Enough for several peers' TCP windows, so that a link drops nothing."""
 _DELAY_PACKETS = 100_000
 
 
@@ -37,7 +37,7 @@ class LinkLimits(NamedTuple):
 
     bits_per_second: int
     delay_microseconds: int
-    """0: none."""
+    """0 for no delay."""
     mtu_bytes: int = 1500
 
     def from_node(self, device: str) -> list[str]:
@@ -55,8 +55,8 @@ class LinkLimits(NamedTuple):
         ]
 
     def _rate(self) -> str:
-        # What the link carries in 1 ms: a larger burst would let short messages exceed the rate.
-        # But tbf drops every frame that is larger than the burst.
+        # The burst is what the link carries in 1 ms, since a larger burst would let short messages
+        # exceed the rate. It has a minimum because tbf drops frames that are larger than the burst.
         least_bytes = _LEAST_BURST_FRAMES * (self.mtu_bytes + _ETHERNET_HEADER_BYTES)
         burst_bytes = max(least_bytes, int(self.bits_per_second / 8 * _BURST_SECONDS))
         return f"tbf rate {self.bits_per_second}bit burst {burst_bytes} limit {_QUEUE_BYTES}"
@@ -69,8 +69,8 @@ def limit_container(network: Path, limits: LinkLimits) -> None:
 
     Args:
         network: The file of the container's network namespace.
-        limits: Rate and delay. The MTU is the link's own: podman takes that of this machine's
-            default route, such as EC2's 9001.
+        limits: Rate and delay. The MTU is replaced by the link's own, for which podman takes the
+            MTU of this machine's default route, such as EC2's 9001.
 
     Raises:
         LinkError: If this machine refuses, or if the container's eth0 is not one end of a veth pair
@@ -84,7 +84,7 @@ def limit_container(network: Path, limits: LinkLimits) -> None:
             f"the other end of a container's {INTERFACE} is not in this machine's network"
         ) from error
     outer = _shown(OWN_NETWORK, device)
-    # In another namespace the index could be that of this machine's own interface.
+    # If the other end is in a third namespace, its index may belong to an unrelated interface here.
     if (outer.get("linkinfo", {}).get("info_kind"), outer.get("link_index")) != (
         "veth",
         inner["ifindex"],
@@ -102,7 +102,7 @@ def _shown(network: Path, device: str) -> dict[str, Any]:
 
 
 def make_network() -> int:
-    """Return a descriptor of a new network namespace, which exists until it is closed.
+    """Return a descriptor of a new network namespace, which exists until the descriptor is closed.
 
     Raises:
         LinkError: If the kernel refuses.
@@ -146,9 +146,9 @@ def call(network: Path, program: str, lines: Sequence[str], *options: str) -> st
 
 
 def limit_problems() -> tuple[str | None, str | None]:
-    """Return why links cannot be limited here, and why not delayed; None where they can be.
+    """Return why links cannot be limited here, and why packets cannot be delayed.
 
-    Tested on a link in a network of its own.
+    Each reason is None if they can. The test uses a link in a new network.
     """
     with_delay = _limit_problem(LinkLimits(10**9, 50))
     without = _limit_problem(LinkLimits(10**9, 0)) if with_delay else None

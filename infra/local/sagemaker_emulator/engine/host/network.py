@@ -96,7 +96,7 @@ class Loopback:
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> None:
-        """Return None: no network is created."""
+        """Return None, since no network is created."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class OwnNetworks:
     name_server = switch.NAME_SERVER
 
     def address(self, number: int) -> str:
-        """Return a node's address, the same in every job: networks do not see each other."""
+        """Return a node's address, the same in every job, since networks do not see each other."""
         return switch.node_address(number)
 
     def describe(self, instance_type: str) -> str:
@@ -147,7 +147,7 @@ class ContainerLinks:
     """The links of containers in a network that podman or docker creates."""
 
     problem: str | None
-    """Why they cannot be limited here; None if they can."""
+    """Why the links cannot be limited here; None if they can."""
     delay_problem: str | None = None
     """Why packets cannot be delayed here; None if they can."""
 

@@ -1,4 +1,4 @@
-"""A machine-wide lock (per network namespace): one engine at a time runs jobs.
+"""A machine-wide lock (per network namespace), so that one engine at a time runs jobs.
 
 Jobs rendezvous on port 7777 and share the cores. The lock is an abstract Unix socket: it has
 exactly the scope of the port, needs no folder that all users can write, and is released whenever
@@ -47,7 +47,7 @@ class SharedSlot:
 def training_slot(
     stop: threading.Event, deadline: float, on_wait: Callable[[], None], address: str = _ADDRESS
 ) -> Iterator[bool]:
-    """Hold the slot for one job; yield False if stopped or past the deadline (monotonic) first."""
+    """Hold the slot for one job; yield False if `stop` or the deadline (monotonic) comes first."""
     slot = SharedSlot(address)
     is_held = wait_for(slot.take, stop, deadline, on_wait)
     try:
@@ -60,10 +60,10 @@ def training_slot(
 def wait_for(
     take: Callable[[], bool], stop: threading.Event, deadline: float, on_wait: Callable[[], None]
 ) -> bool:
-    """Call `take` until it returns True; return False if stopped or past the deadline (monotonic).
+    """Call `take` until it returns True; return False after `stop` or the deadline (monotonic).
 
-    `take` is called at least once, and once more after the deadline, so that a caller that was
-    delayed still gets what is free. `on_wait` is called once if the first attempt fails.
+    Unless `stop` is set, `take` is called at least once, and once more after the deadline, so that
+    a delayed caller still gets what is free. `on_wait` is called once if the first attempt fails.
     """
     pause_seconds = 0.05
     has_waited = False

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARKER_STATE = "NODESWEEP_STATE"  # the engine: a digest of its state folder
-MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>; for an image's installers, their builder
+MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>; for an image's installers, the builder's mark
 
 _ZOMBIE = "Z"
 
@@ -38,10 +38,10 @@ class Membership:
     node_prefix: str = ""  # "<job>/<host>" for a node, "<job>/" for a job, "" for an engine
     session_ids: frozenset[int] = frozenset()
     cgroups: tuple[Path, ...] = ()
-    ancestor_pids: frozenset[int] = frozenset()  # descendants count, these themselves do not
+    ancestor_pids: frozenset[int] = frozenset()  # only their descendants belong to it
 
     def members(self) -> set[int]:
-        """Return the live members' process ids, never the caller's own."""
+        """Return the live members' process ids, without the caller's own."""
         processes = list_processes()
         alive = {process.pid for process in processes}
         found = {process.pid for process in processes if process.session_id in self.session_ids}
@@ -106,7 +106,7 @@ def _read_stat(pid: int) -> Process | None:
 
 
 def cgroup_pids(cgroup: Path) -> set[int]:
-    """Return the processes in a cgroup; empty if it does not exist."""
+    """Return the ids of the processes in a cgroup, or none if the cgroup does not exist."""
     try:
         return {int(line) for line in (cgroup / "cgroup.procs").read_text().split()}
     except OSError:
@@ -114,7 +114,7 @@ def cgroup_pids(cgroup: Path) -> set[int]:
 
 
 def process_threads(pids: Iterable[int]) -> list[int]:
-    """Return the threads of processes, omitting processes that have ended."""
+    """Return the ids of the threads of processes, omitting processes that have ended."""
     found: list[int] = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -123,7 +123,7 @@ def process_threads(pids: Iterable[int]) -> list[int]:
 
 
 def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
-    """Return all descendants of `roots`, without the roots."""
+    """Return the ids of all descendants of `roots`, without the roots."""
     children: dict[int, list[int]] = {}
     for process in processes:
         children.setdefault(process.parent_pid, []).append(process.pid)
@@ -140,7 +140,7 @@ def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
 def signal_members(
     membership: Membership, signal_number: int, without: frozenset[int] = frozenset()
 ) -> set[int]:
-    """Send a signal to every member except `without`, and return the processes it reached.
+    """Send a signal to every member except `without`, and return the ids of the recipients.
 
     The handles are opened before the last membership check, so a reused process id is never
     signaled.
@@ -166,7 +166,7 @@ def kill_all(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> set[int]:
-    """Send SIGKILL to members until none is left, and return those alive at the deadline.
+    """Send SIGKILL to members until none is left; return the ids of those alive at the deadline.
 
     Members may fork in the meantime; only processes in uninterruptible sleep (D state) survive.
     """

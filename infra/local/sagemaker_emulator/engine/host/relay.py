@@ -69,7 +69,7 @@ class Relay:
 def inside(network: Path, make: Callable[[], T]) -> T:
     """Call `make` inside the network, in a separate thread, and return its result.
 
-    Network namespaces belong to threads.
+    The thread is separate because a network namespace belongs to a thread.
 
     Raises:
         OSError: If the network cannot be entered.

@@ -42,7 +42,7 @@ class Room:
 
     @property
     def most_jobs(self) -> int:
-        """The number of jobs of the smallest type that fit at once."""
+        """Number of one-node jobs of the smallest type that fit in parallel, at most 32."""
         smallest = min(VCPUS_BY_INSTANCE_TYPE.values())
         return min(_MOST_JOBS, max(1, int(self._cores / smallest + _ROUNDING)))
 
@@ -56,9 +56,9 @@ class Room:
             return self._shares[job_name].cpus
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
-        """Return True if such a job may run next to the running ones.
+        """Return True if a job with these nodes may run next to the running jobs.
 
-        A lone job always may, since capacity_problem() has accepted it.
+        A lone job may always run, since capacity_problem() has accepted it.
         """
         with self._lock:
             return self._share(instance_type, instance_count) is not None
@@ -67,7 +67,7 @@ class Room:
         """Reserve capacity for a job.
 
         Returns:
-            True, or False if it does not fit or if a job of this name has a reservation.
+            True, or False if the job does not fit or a job of this name has a reservation.
         """
         with self._lock:
             share = self._share(instance_type, instance_count)

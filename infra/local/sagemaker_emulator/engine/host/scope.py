@@ -24,10 +24,10 @@ _DEADLINE_SECONDS = 5.0
 
 
 def scope_command(environment: Mapping[str, str]) -> list[str]:
-    """Return a prefix that runs a command in its own scope; [] if it needs none or cannot have one.
+    """Return a prefix that runs a command in a new scope; [] if none is needed or possible.
 
-    A writable-looking cgroup v2 group proves nothing: a desktop terminal is a scope of the same
-    manager, and the groups above it belong to the user but only the manager may write them.
+    A cgroup v2 group that looks writable proves nothing: a desktop terminal is a scope of the same
+    manager, and the groups above it belong to the user, but only the manager may write them.
     """
     program = shutil.which("systemd-run", path=environment.get("PATH"))
     if program is None or os.geteuid() == 0 or v1_quotas_look_writable():

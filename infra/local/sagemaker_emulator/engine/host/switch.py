@@ -1,11 +1,11 @@
 """A job's own network: a switch linked to each node, in namespaces that one process keeps alive.
 
 None of its links, addresses and rules exist in this machine's network, so any number of jobs and
-platforms can use the same names and addresses at once, only the job's own nodes reach each other,
-and everything disappears with the process. Outbound traffic goes through slirp4netns,
-which turns it into ordinary sockets of this machine and accepts nothing inbound; loopback ports in
-the nodes' environments are relayed to their own loopback (engine/host/relay.py).
-Standard library only: the job supervisor creates the switch; `main` tests whether this machine
+platforms can use the same names and addresses simultaneously, only the job's own nodes reach each
+other, and everything disappears with the process. Outbound traffic goes through slirp4netns, which
+turns it into ordinary sockets of this machine and accepts nothing inbound. This machine's loopback
+ports in the nodes' environments are relayed to the nodes' loopback (engine/host/relay.py). Standard
+library only, like the job supervisor, which creates the switch; `main` tests whether this machine
 allows one.
 """
 
@@ -39,7 +39,7 @@ from sagemaker_emulator.engine.host.relay import Relay, enter, inside
 PROGRAMS = (*LINK_PROGRAMS, "slirp4netns")
 SUBNET, _SUBNET_BITS = "198.18.0.0/16", 16
 """Reserved for network benchmarks (RFC 2544), so it hides nobody's real network."""
-_GATEWAY, NAME_SERVER = "198.18.0.2", "198.18.0.3"  # slirp4netns's, in this subnet
+_GATEWAY, NAME_SERVER = "198.18.0.2", "198.18.0.3"  # slirp4netns's addresses in this subnet
 _PR_SET_PDEATHSIG = 1
 _TRIAL_BYTES = 100_000
 
@@ -49,7 +49,7 @@ class SwitchPlan(TypedDict):
 
     addresses: dict[str, str]  # by host
     bits_per_second: int
-    delay_microseconds: int  # from one node to another; 0: none
+    delay_microseconds: int  # from one node to another; 0 for no delay
     ports: list[int]  # of this machine's loopback, relayed to each node's own
     environment: dict[str, str]  # of slirp4netns
 
@@ -113,8 +113,8 @@ class Switch:
     def _set_up_node(self, network: Path, address: str) -> None:
         lines = [
             "link set lo up",
-            # No IPv6 address: programs that use an interface's first address would rendezvous on
-            # it.
+            # No IPv6 address, since programs that use an interface's first address would rendezvous
+            # on it.
             f"link set {INTERFACE} addrgenmode none",
             f"link set {INTERFACE} up",
             f"address add {address}/{_SUBNET_BITS} dev {INTERFACE}",
@@ -147,7 +147,7 @@ class Switch:
             finally:
                 os.close(ready_end)
             self._open.callback(_end, helper)
-            # also readable at end of file
+            # the pipe is also readable, at its end, if slirp4netns has ended
             if not select.select([is_ready], [], [], DEADLINE_SECONDS)[0] or not is_ready.read(1):
                 raise LinkError("slirp4netns did not start; is there a /dev/net/tun?")
         call(switch, "ip", ["link set tap0 master switch up"])
@@ -204,7 +204,7 @@ def _carries(client: socket.socket, peer: socket.socket) -> str | None:
 def main(write: Callable[[str], object] = sys.stdout.write) -> None:
     """Write, as JSON, the reasons why this machine cannot create a job's network or delay packets.
 
-    Each reason is null if it can.
+    Each reason is null if the machine can.
     """
     plan: SwitchPlan = {
         "addresses": {host: node_address(number) for number, host in enumerate("ab", 1)},

@@ -1,4 +1,4 @@
-"""Runs a build's commands: their output is streamed, and they end by the build's deadline."""
+"""Runs a build's commands, streams their output, and ends them at the build's deadline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BuildRun:
     shown_paths: Mapping[str, str] = field(default_factory=dict)
     """Folder on this machine -> its name in the build's output.
 
-    Readers of a build's log know the build context, but not where it is on this machine.
+    Readers of a build's log know the build context, but not its place on this machine.
     """
 
     def check(self, phase: str) -> None:
@@ -54,17 +54,17 @@ class BuildRun:
         folder: Path,
         lock_fd: int,
     ) -> None:
-        """Run one command, which ends with this process and holds the lock until it has ended.
+        """Run one command, which ends with this process and holds the lock until its own end.
 
         Raises:
-            ImageBuildError: If it fails, or if the build is stopped or times out.
+            ImageBuildError: If the command fails, or the build is stopped or times out.
         """
         self.check(phase)
         self.on_line(f"[{phase}]")
         last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         process = subprocess.Popen(
-            # pip must not keep writing into an environment that the next builder recreates. Its own
-            # children (build back ends, compilers) are not tethered; they carry the builder's mark,
+            # pip must not keep writing into an environment that the next builder recreates. Only
+            # pip is tethered. Its children (build back ends, compilers) carry the builder's mark,
             # by which `end_leftovers` finds them.
             tethered(*argv),
             env=dict(environment),
@@ -88,7 +88,7 @@ class BuildRun:
         if process.returncode != 0:
             output = "\n".join(last_lines)
             raise ImageBuildError(
-                f"{phase} failed with exit code {process.returncode}. Its last lines:\n{output}"
+                f"{phase} failed with exit code {process.returncode}. Last lines:\n{output}"
             )
 
     def _read(self, process: subprocess.Popen[bytes], last_lines: collections.deque[str]) -> None:

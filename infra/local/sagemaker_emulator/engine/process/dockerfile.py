@@ -1,10 +1,10 @@
 """Parses a Dockerfile as far as a machine without containers can build it.
 
-Supported: FROM (an image built here is extended; any other is ignored, and this machine's Python is
-the base), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with only `pip install` of
+Supported are FROM (an image built here is extended; any other is replaced by this machine's
+Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with only `pip install` of
 requirements files and packages, optionally with --no-deps or with `-c` and a file that `pip list`
-wrote, ENTRYPOINT and CMD that are `train`, and EXPOSE (no effect). Everything else is refused, with
-its line, instead of being ignored silently.
+wrote, ENTRYPOINT and CMD that are `train`, and EXPOSE (without effect). Anything else is refused,
+with the number of its line, instead of being ignored silently.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def parse(
 
     Args:
         text: The Dockerfile.
-        build_args: Values for its ARGs.
-        inherit: Returns the environment, labels and folder that the image of this name was built
-            with; None if it is not in this store.
+        build_args: Values for the Dockerfile's ARGs.
+        inherit: Returns the environment, labels and folder of the image with a given name; None if
+            the image is not in the store.
 
     Raises:
-        ImageBuildError: If something is not supported (phase READ Dockerfile).
+        ImageBuildError: If an instruction is not supported (phase READ Dockerfile).
     """
     return _Reader(build_args, inherit).read(text)
 
@@ -128,7 +128,7 @@ class _Reader:
                     f"READ Dockerfile: line {number}: {instruction} {rest}: {error}"
                 ) from error
         if self._recipe.base is None:
-            raise ImageBuildError("READ Dockerfile: it has no FROM line")
+            raise ImageBuildError("READ Dockerfile: the file has no FROM line")
         return self._recipe
 
     def _set_base(self, rest: str) -> None:

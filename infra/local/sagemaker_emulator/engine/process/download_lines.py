@@ -20,14 +20,14 @@ _UNITS = {
 
 
 class DownloadSummary:
-    """Parses the installers' lines and forwards them."""
+    """Sizes and sources of downloads, from the installers' lines, which it forwards."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
         self.bytes_by_file: dict[str, int] = {}
-        """Size of each downloaded file, by the installer's name for it."""
+        """Size in bytes of each downloaded file, by the name that the installer prints."""
         self.retries: list[str] = []
-        """Lines about servers that did not respond at once."""
+        """Lines about servers that did not respond to the first request."""
         self._sources: dict[str, str] = {}
 
     def feed(self, line: str) -> None:
@@ -48,7 +48,7 @@ class DownloadSummary:
         self._on_line(line)
 
     def wheel_line(self, wheel: Path) -> str:
-        """Report where a wheel on disk came from, and how much of it was downloaded."""
+        """Return a log line with a wheel's source and size, and whether it was downloaded."""
         source = self._sources.get(wheel.name, "a source that pip did not name")
         size = megabytes(wheel.stat().st_size)
         if wheel.name in self.bytes_by_file:
@@ -56,7 +56,7 @@ class DownloadSummary:
         return f"[FETCHED] {wheel.name}: nothing; its {size} were already in {source}"
 
     def total_line(self, what: str) -> str:
-        """Report all downloads for `what`."""
+        """Return a log line with the total size of all downloads for `what`."""
         if not self.bytes_by_file:
             return f"[FETCHED] nothing for {what}: everything was available locally"
         total = megabytes(sum(self.bytes_by_file.values()))

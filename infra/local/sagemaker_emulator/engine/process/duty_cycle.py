@@ -1,13 +1,13 @@
 """A CPU quota without cgroups: a node's processes are stopped once they have used their share.
 
-If an ordinary user may not write cgroups, the job's supervisor does what the kernel's quota does:
-in each period a node may use its share of one CPU, then it is stopped (SIGSTOP) until its next
+If an ordinary user may not write cgroups, the job's supervisor does what the kernel's quota would
+do. In each period a node may use its share of one CPU, then it is stopped (SIGSTOP) until its next
 period (SIGCONT). Overuse between polls is deducted from later periods, and a period that begins
 late has a larger share; unused time is lost, as under the kernel's quota. The nodes' periods begin
-at different times, as under the kernel's quota: nodes that all run at once wait longer for a CPU
-(13% of their share with 8 nodes on 2 CPUs, instead of 5%), but never for each other's gradients (8
-nodes reached 72% efficiency in one run and 52% in the next). CPU time is read from each process's
-CPU clock, in nanoseconds. Standard library only: the supervisor runs it.
+at different times, also as under the kernel's quota. Nodes that all ran simultaneously would wait
+longer for a CPU (13% of their share with 8 nodes on 2 CPUs, instead of 5%), but never for each
+other's gradients (8 nodes reached 72% efficiency in one run and 52% in the next). CPU time is read
+from each process's CPU clock, in nanoseconds. Standard library only, like the supervisor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PERIOD_SECONDS = 0.04
 _LONGEST_SECONDS = 5 * PERIOD_SECONDS
 _LEAST_PAUSE_SECONDS = 0.002
 _PHASE_STEP = 0.618
-"""Between the phases of successive nodes: the golden ratio spreads any number of them evenly."""
+"""Difference between successive nodes' phases; the golden ratio spreads any number evenly."""
 _TREE_SECONDS = 0.5
 """Interval between scans for new processes of a node; reading /proc takes milliseconds."""
 
@@ -36,19 +36,19 @@ def process_cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process and all its threads from its clock (clock_getcpuclockid(3)).
 
     Raises:
-        OSError: If it has ended.
+        OSError: If the process has ended.
     """
     return time.clock_gettime((~pid << 3) | 2)
 
 
 @dataclass
 class Periods:
-    """A node's periods, which begin at multiples of PERIOD_SECONDS plus `phase` (0 to 1) of one.
+    """A node's periods, which begin at (n + `phase`) * PERIOD_SECONDS, with `phase` from 0 to 1.
 
-    The supervisor wakes late on a busy machine, and stopped nodes would lose that time without
-    having waited for a CPU, so a late period is longer: next to 8 busy processes a node then got
-    99.8% of its quota, instead of 80%. The maximum, _LONGEST_SECONDS, prevents a burst after a
-    pause of the machine.
+    The supervisor wakes late on a busy machine, and stopped nodes would lose the delay without
+    having waited for a CPU, so a late period has a larger share. Next to 8 busy processes, a node
+    got 99.8% of its quota with it, and 80% without. The maximum length, _LONGEST_SECONDS, prevents
+    a burst after a pause of the machine.
     """
 
     phase: float
@@ -56,9 +56,9 @@ class Periods:
     ends_at: float = 0.0
 
     def begin(self, now: float) -> float | None:
-        """Begin a period and return its length in seconds; None if the last one has not ended.
+        """Begin a period and return its length in seconds; None if the last period has not ended.
 
-        The length is the time since the last one began, up to _LONGEST_SECONDS.
+        The length is the time since the last period began, up to _LONGEST_SECONDS.
         """
         if now < self.ends_at:
             return None
@@ -70,23 +70,23 @@ class Periods:
 
 @dataclass
 class NodeBudget:
-    """The CPU seconds that a node may still use in this period, and its use so far."""
+    """The CPU seconds that a node may still use in this period, and the periods used so far."""
 
     left_seconds: float = 0.0
     is_stopped: bool = False
     stopped_periods: int = 0
     used_periods: float = 0.0
-    """CPU time used, in shares of a period."""
+    """CPU time that the node has used, in multiples of its share of a period."""
     share_seconds: float = 0.0
 
     def begin_period(self, share_seconds: float) -> bool:
-        """Begin a period; return True if the node may run, False if earlier ones used it up."""
+        """Begin a period; return False if overuse in earlier periods exhausts the node's share."""
         self.share_seconds = share_seconds
         self.left_seconds = min(self.left_seconds, 0.0) + share_seconds
         return self.left_seconds > 0
 
     def use(self, seconds: float) -> bool:
-        """Deduct used time and return True if the node may continue."""
+        """Deduct CPU time that the node has used, and return True if the node may continue."""
         self.used_periods += seconds / self.share_seconds
         self.left_seconds -= seconds
         return self.left_seconds > 0
@@ -96,18 +96,18 @@ class NodeBudget:
         self.stopped_periods += self.is_stopped
 
     def periods(self) -> tuple[int, int]:
-        """Return (periods that the node used, those of them in which it was stopped).
+        """Return (periods that the node used, periods in which it was stopped).
 
-        Periods in which it slept do not count, as in the kernel's cpu.stat, and one that it used
-        partly counts in part: a node waits for a CPU only while it works (docs/method.md,
-        "Attainment").
+        A period that the node used in part counts in part, and one in which it slept does not
+        count, as in the kernel's cpu.stat, since a node waits for a CPU only while it works
+        (docs/method.md, "Attainment").
         """
         return max(round(self.used_periods), self.stopped_periods), self.stopped_periods
 
 
 @dataclass
 class _Node:
-    """A node's processes by pidfd, which survives pid reuse, and their clocks as last read."""
+    """A node's processes by pidfd, which is safe from pid reuse, and their clocks as last read."""
 
     host: str
     periods: Periods
@@ -136,7 +136,7 @@ class DutyCycle:
         threading.Thread(target=self._run, name="duty-cycle", daemon=True).start()
 
     def limit(self, vcpus: float | None) -> None:
-        """Set the share of each node; None removes the limit."""
+        """Set the CPUs that each node may use; None removes the limit."""
         self._vcpus = vcpus
         self._changed.set()
 
@@ -157,7 +157,7 @@ class DutyCycle:
                 node.budget = replace(node.budget, left_seconds=0.0, is_stopped=False)
 
     def _poll(self, vcpus: float) -> None:
-        """Begin the periods that are due, sleep, and stop the nodes that used their share."""
+        """Begin the periods that are due, sleep, and stop the nodes that have used their share."""
         now = time.monotonic()
         for node in self._nodes.values():
             if (length := node.periods.begin(now)) is not None:

@@ -77,7 +77,7 @@ class ProcessEngine(ExclusiveEngine):
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
         """Return why a request's own entry point and arguments cannot be used, or None.
 
-        An entry point's program expects its files at /opt/ml, so each node must have its own.
+        An entry point's program expects its files at /opt/ml, so each node needs its own /opt/ml.
         """
         problem = self._containment.opt_ml_problem
         if entrypoint and problem:
@@ -88,13 +88,14 @@ class ProcessEngine(ExclusiveEngine):
             )
         if arguments and not entrypoint:
             return (
-                "ContainerArguments: process nodes have no image entry point to pass them to. Set"
-                " ContainerEntrypoint too, or start the local platform with --engine container."
+                "ContainerArguments: process nodes have no image entry point to receive the"
+                " arguments. Set ContainerEntrypoint, too, or start the local platform with"
+                " --engine container."
             )
         return None
 
     def image_command_problem(self) -> str | None:
-        """Return why an image's entry point cannot be used: processes have only its environment."""
+        """Return why an image's entry point cannot be used; processes get only its environment."""
         return (
             "ContainerEntrypoint: process nodes have no image entry point. Set"
             " ContainerEntrypoint, or start the local platform with --engine container."
@@ -151,7 +152,8 @@ class ProcessEngine(ExclusiveEngine):
             {MARKER_STATE: self._state_id, MARKER_NODE: f"{job.job_name}/network"},
         )
         try:
-            # known before they start, since they may be killed from their first line on
+            # kill_node() must find the nodes before they start, since their first log line may
+            # trigger a fault
             supervised = SupervisedNodes(self._state_id, job.job_name, plans, on_line, network)
             self._live[job.job_name] = supervised
             with supervised:
@@ -220,7 +222,7 @@ class ProcessEngine(ExclusiveEngine):
         return image
 
     def _end_leftovers(self) -> None:
-        """End everything of this state folder: the lock proves that no other engine uses it."""
+        """End this state folder's processes, since its lock proves that no other engine lives."""
         groups = self._quotas.groups() if self._quotas else []
         left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
         if left:

@@ -21,7 +21,7 @@ _INSTALLER_ARGUMENTS = ("PIP_", "UV_")
 
 @dataclass(frozen=True)
 class PlacedInstall:
-    """One `pip install`, with the context's files that it reads."""
+    """One `pip install`, with its requirements files as files of the context."""
 
     requirement_files: tuple[Path, ...]
     packages: tuple[str, ...]
@@ -34,7 +34,7 @@ class Content:
     """An image before it is built.
 
     `files` maps paths in the stored image (code/…, files/…) to files of the context. `base` is the
-    folder of the image that it extends, None if that is not in this store.
+    folder of the image that this image extends; None if that image is not in the store.
     """
 
     base: Path | None
@@ -51,7 +51,7 @@ def read_content(
     """Resolve a recipe against its context.
 
     Raises:
-        ImageBuildError: If they do not match (phase COPY).
+        ImageBuildError: If the recipe does not fit the context (the message names the phase).
     """
     placed = _place(context, recipe.copies)
     installs = tuple(_placed_install(install, placed) for install in recipe.installs)
@@ -146,7 +146,7 @@ def _included_files(context: Path) -> list[PurePosixPath]:
 def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
     """Return the folders that an ENV names, alone or in a list, except in PATH.
 
-    A node gets these values with the paths of its own copies.
+    In a node's environment, these paths are replaced with the paths of the node's copies.
     """
     values = [value for name, value in environment.items() if name != "PATH"]
     paths = [
@@ -200,7 +200,9 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
                 continue
             path = (file.parent / (match["file"] or match["package"])).resolve()
             if not path.exists():
-                raise ImageBuildError(f"READ {file.name}: {line}: it is not in the build context")
+                raise ImageBuildError(
+                    f"READ {file.name}: {line}: the path is not in the build context"
+                )
             found.append((file, path))
             if match["file"] and path not in [seen for seen, _ in found]:
                 pending.append(path)
@@ -208,7 +210,7 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
 
 
 def python_name() -> str:
-    """Return the name of the Python that environments use; compiled packages fit no other."""
+    """Return the name of the Python that environments use; compiled packages fit only this one."""
     return (
         f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
     )
@@ -222,7 +224,7 @@ def venv_of(image: Path) -> Path:
 def _venv_digest(
     installs: Sequence[PlacedInstall], installer_arguments: Mapping[str, str], base: Path | None
 ) -> str:
-    """Return the environment's digest; the base's own if nothing is added to it."""
+    """Return the digest of the virtual environment, which is the base's if nothing is installed."""
     if base is not None and not installs:
         return venv_of(base).name
     return _digest(

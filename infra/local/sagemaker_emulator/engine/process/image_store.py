@@ -2,7 +2,7 @@
 
 <state>/images/<digest>/image.json   digest, environment (ENV), labels, python
                        code/         files that the Dockerfile copies to /opt/ml/code
-                       files/        files that it copies elsewhere, by absolute path
+                       files/        files that the Dockerfile copies elsewhere, by absolute path
                        venv          link to the environment
        /images/index.json            [{repository, tag, digest}]
        /venvs/<digest>/              environments, shared by images that differ only in code;
@@ -73,7 +73,7 @@ class ProcessImageStore:
         run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds, shown_paths)
         dockerfile = context / "Dockerfile"
         if not dockerfile.is_file():
-            raise ImageBuildError("READ Dockerfile: the build context has none")
+            raise ImageBuildError("READ Dockerfile: the build context has no Dockerfile")
         recipe = parse(dockerfile.read_text(), build_args, self._recipe_of)
         base = self.resolve(recipe.base or "")
         what = (
@@ -126,9 +126,9 @@ class ProcessImageStore:
         )
 
     def _make_venv(self, content: Content, context: Path, run: BuildRun) -> Path:
-        """Build a virtual environment in place; it counts once complete.json exists.
+        """Build a virtual environment in place, since its scripts contain its path.
 
-        Its scripts contain its path, so it cannot be moved.
+        It is complete, and usable by other images, once complete.json exists.
         """
         venv = self._venvs / content.venv_digest
         # Another process may have been killed since, and its leftovers may hold the lock.
@@ -150,7 +150,7 @@ class ProcessImageStore:
             image = self._images / content.image_digest
             if _has_record(image):
                 return
-            shutil.rmtree(image, ignore_errors=True)  # one with a damaged record
+            shutil.rmtree(image, ignore_errors=True)  # an image with a damaged record
             temporary = Path(tempfile.mkdtemp(dir=self._images, prefix=".building-"))
             try:
                 _write_image(temporary, content, recipe, venv)
@@ -194,7 +194,7 @@ def _entries(value: Any) -> list[tuple[str, str, str]]:
 
 
 def _is_complete(image: Path) -> bool:
-    """Return True if an image can be run and extended; others count as missing and are rebuilt."""
+    """Return True if an image can be run and extended; otherwise it is missing and is rebuilt."""
     return _has_record(image) and _is_complete_venv(image / "venv")
 
 

@@ -41,10 +41,10 @@ _PIP_CHOOSES = re.compile(
 )
 """Lines of `pip config list` that determine what is installed, and from where.
 
-uv reads none of them, so a private package would come from the public index, where anybody may
-publish one of that name.
+uv does not read pip's configuration, so a private package would come from the public index, where
+anybody may publish a package of that name.
 """
-# The builder's own environment must not become the image's.
+# Variables that point to the builder's own Python environment, which must not become the image's.
 _NOT_PASSED = frozenset(
     {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"}
 )
@@ -91,7 +91,7 @@ def _copy_venv(base: Path, venv: Path) -> None:
 
 
 def _install(install: PlacedInstall, target: Target) -> None:
-    """Run one `pip install` with bytecode compilation; verify hashes if requirements have them."""
+    """Run one `pip install`, with uv if possible; verify hashes if the requirements have them."""
     wanted = [*(f"-r{path}" for path in install.requirement_files), *install.packages]
     if not wanted:
         return
@@ -132,7 +132,7 @@ def _is_pip_unconfigured(target: Target) -> bool:
     command = [str(target.venv / "bin" / "python"), "-P", "-m", "pip", "config", "list"]
     try:
         target.command("READ pip's configuration", command, run)
-    except ImageBuildError:  # pip will report why; the lines may contain passwords
+    except ImageBuildError:  # the install will report why; these lines may contain passwords
         target.run.check("READ pip's configuration")
         return False
     return not any(map(_PIP_CHOOSES.match, lines))
@@ -155,9 +155,9 @@ def _uv() -> list[str]:
 
 
 def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -> dict[str, str]:
-    """Return the environment of installers for virtual environments in this folder.
+    """Return the environment variables of installers for virtual environments in this folder.
 
-    It marks this process as their builder.
+    Two of the variables mark this process as the installers' builder.
     """
     environment = {
         name: value
@@ -172,7 +172,7 @@ def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -
 
 
 def end_leftovers(venvs: Path) -> None:
-    """End what the installers of killed builders left running; live builders keep theirs."""
+    """End the processes that killed builders' installers left; spare live builders' installers."""
     for mark in node_marks(state_id(venvs)):
         pid, _, began = mark.removeprefix(_BUILDER).partition("/")
         is_builder = mark.startswith(_BUILDER) and pid.isdigit() and began.isdigit()

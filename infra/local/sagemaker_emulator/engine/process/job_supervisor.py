@@ -1,12 +1,13 @@
-"""The parent of a job's nodes: it starts them, reports when they end and leaves none behind.
+"""The parent of a job's nodes, which starts them, reports their ends and leaves none behind.
 
-It is a separate process, so that killing the server (even with SIGKILL) leaves no nodes: end of
-file on stdin, a pipe from the server, tells it to clean up. If the supervisor itself is killed,
-the kernel kills each node's first process (PR_SET_PDEATHSIG) and the server the rest; orphaned
-descendants are reparented to it (PR_SET_CHILD_SUBREAPER). Input: a line of JSON, a `Plan`, then a
-line {"vcpus": 0.2} per change of the duty cycle (null: none). Output: a line of JSON per event,
-{"event": "started" | "not_started" | "ended" | "periods", "host", …}. Standard library only: it
-must start in milliseconds and depend on no package.
+The supervisor is a separate process, so that killing the server (even with SIGKILL) leaves no
+nodes: at the end of file on stdin, a pipe from the server, the supervisor cleans up. Orphaned
+descendants of nodes are reparented to the supervisor (PR_SET_CHILD_SUBREAPER). If it is killed
+itself, the kernel kills each node's first process (PR_SET_PDEATHSIG), and the server the rest. The
+input is a line of JSON, a `Plan`, then a line {"vcpus": 0.2} per change of the duty cycle (null to
+remove it). The output is a line of JSON per event, {"event": "started" | "not_started" | "ended" |
+"periods", "host", …}. Standard library only, since the supervisor must start in milliseconds and
+depend on no package.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _REPORTING = threading.Lock()
 
 
 class NodePlan(TypedDict):
-    """Parameters of one node's process; `cpu` is the one it may use, None for all."""
+    """Parameters of one node's process; `cpu` is the CPU that it may use, None for all CPUs."""
 
     host: str
     argv: list[str]
@@ -62,8 +63,8 @@ def main() -> None:
     """Run a job's nodes until standard input ends, then end all of their processes."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Whoever wants the job to end closes the pipe or stops the job; a SIGTERM meant for the server
-    # must not end it first.
+    # To end a job, the server closes the pipe or stops the job; a SIGTERM meant for the server must
+    # not end the supervisor first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plan: Plan = json.loads(sys.stdin.buffer.readline())
@@ -117,7 +118,7 @@ def _start(
         _report("not_started", node["host"], error=str(error))
     else:
         host_by_pid[process.pid] = node["host"]
-        process.returncode = 0  # Reaped by _reap: Popen must neither warn about it nor wait for it.
+        process.returncode = 0  # _reap reaps the process; Popen must neither warn nor wait
         _report("started", node["host"], pid=process.pid)
     finally:
         os.close(output_fd)  # so that the server sees the end of the node's output
@@ -136,7 +137,7 @@ def _reap(host_by_pid: dict[int, str]) -> None:
 
 def _report(event: str, host: str, **details: Any) -> None:
     line = json.dumps({"event": event, "host": host, **details})
-    # The server may be gone: then stdin also ends, which triggers the cleanup.
+    # If the server is gone, stdin also ends, which triggers the cleanup.
     with _REPORTING, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -37,7 +37,7 @@ _PROGRAM = (
     f"import sys; sys.path.append({IMPORT_ROOT!r}); "
     "from sagemaker_emulator.engine.process.job_supervisor import main; main()"
 )
-_CLEAN_UP_SECONDS = 15.0  # the supervisor allows itself 10 s
+_CLEAN_UP_SECONDS = 15.0  # the supervisor's own limit is 10 s
 _OUTPUT_DRAIN_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 # CloudWatch's limit per event; a program that prints no newline must not fill memory
@@ -100,24 +100,24 @@ class SupervisedNodes:
         return usage_by_host(dict(self._pid_by_host), cgroups, vcpus)
 
     def limit(self, vcpus: float | None) -> None:
-        """Have the supervisor limit each node to `vcpus` by a duty cycle; None: no limit."""
+        """Have the supervisor limit each node to `vcpus` by a duty cycle; None ends the limit."""
         assert self._supervisor is not None and self._supervisor.stdin is not None
         if vcpus is not None:
             for plan in self._plans:
                 self._stopped_periods.setdefault(plan["host"], (0, 0))
-        with contextlib.suppress(BrokenPipeError):  # gone, as its events report
+        with contextlib.suppress(BrokenPipeError):  # the supervisor is gone, as its events report
             self._supervisor.stdin.write(json.dumps({"vcpus": vcpus}).encode() + b"\n")
             self._supervisor.stdin.flush()
 
     def stopped_periods(self, host: str) -> tuple[int, int] | None:
         """Return a node's duty cycle as (periods, periods in which the node was stopped).
 
-        It is as last reported; None if the node has no duty cycle.
+        The numbers are from the supervisor's last report; None if the node has no duty cycle.
         """
         return self._stopped_periods.get(host)
 
     def thread_ids(self, host: str) -> list[int]:
-        """Return the threads of a node's processes."""
+        """Return the ids of the threads of a node's processes."""
         pid = self._pid_by_host.get(host)
         return (
             process_threads({pid} | descendants(list_processes(), [pid])) if pid is not None else []
@@ -128,11 +128,11 @@ class SupervisedNodes:
         signal_members(self._membership(host), signal.SIGKILL)
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """Send SIGTERM to a node's processes that have not had one, and return those it reached.
+        """Send SIGTERM to a node's processes, except those in `already`.
 
-        Its first process (`train`) is spared while it has others, as the kernel spares process 1 of
-        a container: the toolkit does not forward the signal, and its early end would leave the
-        training program no time to save.
+        Return the ids of the processes that got it. The node's first process (`train`) is spared
+        while the node has others, as the kernel spares process 1 of a container: the toolkit does
+        not forward the signal, and its early end would leave the training program no time to save.
         """
         leader = self._pid_by_host.get(host)
         membership = self._membership(host)
@@ -176,7 +176,7 @@ class SupervisedNodes:
             "network": self._network,
         }
         assert self._supervisor.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # already killed, as the end of its events shows
+        with contextlib.suppress(BrokenPipeError):  # it was killed, as the end of its events shows
             self._supervisor.stdin.write(json.dumps(plan_message).encode() + b"\n")
             self._supervisor.stdin.flush()
 
@@ -189,8 +189,8 @@ class SupervisedNodes:
                 try:
                     self._on_line(host, text, int(time.time() * 1000))
                 except Exception as error:
-                    # The node must not block on a full pipe; the error is raised when the output is
-                    # drained.
+                    # Continue to read, since the node must not block on a full pipe; the error is
+                    # raised when the output is drained.
                     self._sink_error = self._sink_error or error
 
     def _read_events(self) -> None:
@@ -228,7 +228,7 @@ class SupervisedNodes:
             except subprocess.TimeoutExpired:
                 self._supervisor.kill()
                 self._supervisor.wait(_KILL_SECONDS)
-        # Verify: a supervisor that was killed has cleaned up nothing.
+        # A supervisor that was killed has cleaned up nothing.
         left = kill_all(self._membership(None), _KILL_SECONDS)
         for plan in self._plans:
             if plan["cgroup"]:

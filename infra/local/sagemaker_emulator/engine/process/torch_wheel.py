@@ -1,8 +1,8 @@
 """Installs PyTorch for nodes without a GPU, preferably its CPU wheel.
 
 The default wheel contains CUDA, which no node here can use; it is used, with a note, only if no CPU
-wheel is found. Everything goes through pip, whose configuration names the sources of wheels
-(PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL …) and which uv does not read; PyTorch's CPU index is added.
+wheel is found. pip downloads the wheels, because its configuration, which uv does not read, names
+their sources (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL …); PyTorch's CPU index is added to them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OF_CUDA = re.compile(r"nvidia-|cuda-|triton$")
 
 @dataclass(frozen=True)
 class Target:
-    """The environment in which a build's commands run; `uv` is the command of uv, if installed."""
+    """The environment in which a build's commands run; `uv` is uv's command, empty if missing."""
 
     venv: Path
     environment: Mapping[str, str]
@@ -85,9 +85,9 @@ def asks_for_torch(install: PlacedInstall) -> bool:
 def install_torch(install: PlacedInstall, target: Target) -> None:
     """Download and install the PyTorch packages of an install, without their dependencies.
 
-    Hashes are verified on the wheel that pip chose without them: given hashes, pip prefers a wheel
-    whose link shows a listed one (PyPI's, with CUDA) to a newer one (+cpu) in a folder
-    (PIP_FIND_LINKS) that it would have to read first.
+    pip chooses the wheels without the requirements' hashes, which are verified afterwards. With
+    hashes, pip would prefer a wheel whose link shows a listed hash (PyPI's, with CUDA) to a newer
+    wheel (+cpu) in a folder (PIP_FIND_LINKS), which it would have to read first.
     """
     lines = [line for line in _lines_of_torch(install) if not _is_installed(line, target.venv)]
     if not lines:
@@ -160,7 +160,7 @@ def _without_cuda(line: str) -> str:
 def _download(
     target: Target, phase: str, argv: Sequence[str], may_fail: bool = False
 ) -> tuple[DownloadSummary, ImageBuildError | None]:
-    """Run the command; return what it fetched, and its error if it `may_fail`."""
+    """Run a download; return its summary and, if it `may_fail`, its error instead of raising it."""
     fetched = DownloadSummary(target.run.on_line)
     try:
         target.command(phase, argv, replace(target.run, on_line=fetched.feed))
@@ -197,7 +197,7 @@ def _default_wheel_note(target: Target, lines: Sequence[str], answered: str) -> 
 def _default_wheel_sizes(target: Target, lines: Sequence[str]) -> dict[str, int] | None:
     """Return the bytes of the default wheel and its CUDA packages by name; None if unknown.
 
-    uv reads them from the index without downloading any package.
+    uv reads the sizes from the index without downloading any package.
     """
     if not target.uv:
         return None

@@ -1,4 +1,4 @@
-"""The base class of engines with real nodes: state folder lock, a job's turn, live nodes."""
+"""The base class of engines with real nodes: the folder's lock, jobs' turns and live nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ExclusiveEngine(ABC):
         """Lock the state folder.
 
         Raises:
-            StateInUseError: If another live engine has it.
+            StateInUseError: If another live engine has locked the folder.
         """
         self._state_dir = state_dir.resolve()
         self._endpoint_url = endpoint_url
@@ -59,7 +59,7 @@ class ExclusiveEngine(ABC):
         self._lock.close()
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Return why this machine cannot hold that many nodes, or None if it can."""
+        """Return why this machine cannot hold these nodes, or None if it can."""
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
@@ -80,8 +80,9 @@ class ExclusiveEngine(ABC):
     ) -> RunResult:
         """Run `train` on every node until all have ended, leaving no process or container.
 
-        It runs in the job's turn (see `turn`); a job without one first waits for its own, which
-        does not count as runtime. `exits` is empty if the job was stopped before its turn.
+        The nodes run during the job's turn (see `turn`). A job that does not hold a turn first
+        waits for one, which does not count as runtime. The result has no `exits` if the job was
+        stopped before its turn.
         """
         own_turn = self._turn(job, stop, math.inf, lambda: None)
         with nullcontext(True) if job.job_name in self._in_turn else own_turn as is_held:
@@ -95,8 +96,8 @@ class ExclusiveEngine(ABC):
     ) -> Iterator[bool]:
         """Hold the machine for the job, from creating its nodes to the end of its uploads.
 
-        Yields False if stopped or past the deadline (monotonic) first. `on_wait` is called
-        once if another platform's job holds the machine.
+        Yields False if `stop` is set, or the deadline (monotonic seconds) passes, before the job's
+        turn. `on_wait` is called once if another platform's job holds the machine.
         """
         with self._turn(job, stop, deadline, on_wait) as is_held:
             if is_held:
@@ -146,10 +147,10 @@ class ExclusiveEngine(ABC):
 def _take_lock(path: Path) -> IO[str]:
     """Lock a state folder against other live engines.
 
-    A killed server's children may hold it for a moment longer than the server lives.
+    A killed server's children may hold the lock a moment longer than the server lives.
 
     Raises:
-        StateInUseError: If another live engine has it.
+        StateInUseError: If another live engine has locked the folder.
     """
     file = path.open("w")
 
@@ -165,5 +166,5 @@ def _take_lock(path: Path) -> IO[str]:
     with contextlib.suppress(OSError):
         file.close()
     raise StateInUseError(
-        f"{path.parent} is in use by another platform; stop it, or choose another folder"
+        f"{path.parent} is in use by another platform: stop that platform, or choose another folder"
     )

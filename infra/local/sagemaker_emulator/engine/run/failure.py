@@ -1,7 +1,7 @@
 """Finds the node that caused a job's failure, and words the reason.
 
-The first to exit is often not the cause: a peer sees "Connection closed by peer" and exits at once,
-while the node that raised is still writing its traceback under its CPU quota.
+The first node to exit is often not the cause: a peer sees "Connection closed by peer" and exits
+immediately, while the node that failed is still writing its traceback under its CPU quota.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_connection_loss(node_exit: NodeExit) -> bool:
 
 
 def root_cause(exits: Sequence[NodeExit]) -> NodeExit | None:
-    """Return the failed node that made the others fail; None if no node has failed."""
+    """Return the exit of the node that probably made the others fail; None if no node failed."""
     failed = [node_exit for node_exit in exits if is_failed(node_exit)]
     return min(
         failed,
@@ -59,9 +59,9 @@ def _blame_rank(node_exit: NodeExit) -> int:
 
 
 def failure_reason(node_exit: NodeExit, node_count: int) -> str:
-    """Return AWS's wording, "AlgorithmError: <text of output/failure>, exit code: N".
+    """Return a job's FailureReason, "AlgorithmError: <text of output/failure>, exit code: N".
 
-    With several nodes it names the node.
+    This is AWS's wording, except that the text names the node if there are several.
     """
     text = node_exit.failure or _without_text(node_exit)
     if node_count > 1 and not text.startswith(node_exit.host):

@@ -1,8 +1,8 @@
 """One run of a job: its nodes from start to end, with failures, stops, deadline and boot barrier.
 
 Delays are in `RunTimes`. When a node fails, the others get a grace period (most exit by themselves,
-and one may be the root cause), then SIGTERM, then SIGKILL. A stop and the deadline start at
-SIGTERM, with AWS's 120 s to SIGKILL.
+and one may be the root cause), then SIGTERM, then SIGKILL. On a stop or at the deadline, SIGTERM
+comes immediately and SIGKILL 120 s later, as on AWS.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sagemaker_emulator.interfaces import LineSink, Node, NodeAttainment, NodeEx
 _TICK_SECONDS = 0.05
 _TERM_REPEAT_SECONDS = 1.0
 _READING_SECONDS = 2.0
-"""Interval between readings of the nodes' CPU time; one for 8 nodes takes a few ms of CPU."""
+"""Interval between readings of the nodes' CPU time; a reading of 8 nodes takes a few ms of CPU."""
 _START_POLL_SECONDS = 0.2
 _PLATFORM_PREFIX = "[platform]"
 
@@ -69,9 +69,10 @@ class _Ending:
 
 @dataclass(frozen=True)
 class Quota:
-    """The nodes' CPU quota, and the CPU that each is pinned to.
+    """The nodes' CPU quota, and the CPU that each node is pinned to.
 
-    Enforced by the kernel in the nodes' cgroups or, without these, by `limit` (None: no limit).
+    The kernel enforces the quota in the nodes' cgroups. Without cgroups, `limit` does, which takes
+    the vCPUs per node, or None to remove the quota.
     """
 
     quotas: CpuQuotas | None
@@ -89,7 +90,7 @@ class Quota:
                 self.quotas.apply(group, self.vcpus)
 
     def lift(self) -> None:
-        """Remove the quota; failures are ignored, since the nodes then merely end later."""
+        """Remove the quota, ignoring errors, since the nodes then merely end later."""
         if self.limit:
             self.limit(None)
         for group in self.group_by_host.values():
@@ -102,7 +103,7 @@ class Quota:
 class JobRun:
     """Runs a job's nodes to their end, and holds the state of the run.
 
-    `boot_folders` are the nodes' boot barrier folders, None if they do not wait at the barrier.
+    `boot_folders` are the nodes' boot barrier folders; None if nodes do not wait at the barrier.
     """
 
     nodes: Sequence[Node]
@@ -143,7 +144,7 @@ class JobRun:
             with contextlib.suppress(queue.Empty):
                 self._take(self.supervised.events.get(timeout=_TICK_SECONDS))
             now = time.monotonic()
-            self._begin_ending(now)  # before the barrier: if a node has failed, none is released
+            self._begin_ending(now)  # before the barrier, since no node is released after a failure
             self._pass_barriers(now)
             self._measure(now)
             self._continue_ending(now)
@@ -168,9 +169,9 @@ class JobRun:
     # -- the boot barrier
 
     def _pass_barriers(self, now: float) -> None:
-        """Enforce the quota from when all nodes are ready until all are done.
+        """Enforce the quota only while nodes measure, from `ready` of all to `done` of all.
 
-        At 0.2 vCPU, torch takes a minute to import and seconds to exit.
+        At 0.2 vCPU, torch would take a minute to import and seconds to exit.
         """
         if self.boot_folders is None or self._done or self._ending:
             return
@@ -188,7 +189,7 @@ class JobRun:
         ]
 
     def _release_nodes(self, folders: Mapping[str, Path], now: float) -> None:
-        """Once every node is ready, apply the quota to all, then release them."""
+        """Apply the quota and release the nodes, once all are ready or the boot time is over."""
         waited_for = self._hosts_without("ready", folders)
         boot_seconds = now - self._started_at
         if waited_for and boot_seconds < self.times.boot_seconds:
@@ -196,8 +197,8 @@ class JobRun:
         self._apply_quota()
         note = self._quota_note(boot_seconds)
         if waited_for:
-            # They continue to boot under the quota; a node that does not wait at the barrier has
-            # measured without it.
+            # These nodes continue to boot under the quota; one whose program does not wait at the
+            # barrier has measured without a quota.
             note += f"; not ready by then: {', '.join(waited_for)}"
             note += " (their measurements until now ran without the quota)" if self.quota else ""
         for host, folder in folders.items():
@@ -222,7 +223,7 @@ class JobRun:
     # -- CPU attainment: errors must not fail the job, which is about to be or has been measured
 
     def _measure(self, now: float) -> None:
-        """Take readings; without the barrier, nodes measure from their start until one ends."""
+        """Read the nodes' CPU usage; without the barrier, from their start until one ends."""
         if self._meter is None:
             if (
                 self.boot_folders is None
@@ -388,7 +389,7 @@ class JobRun:
     def _lost_result(self) -> RunResult:
         """Return the result when the supervisor has died, and the nodes with it.
 
-        That is the platform's fault, reported as AWS's InternalServerError.
+        Such an end is the platform's fault, so the reason is AWS's InternalServerError.
         """
         with contextlib.suppress(queue.Empty):
             while True:
@@ -406,7 +407,7 @@ class JobRun:
 
 
 def attainment_note(attained: NodeAttainment) -> str:
-    """Describe a node's attainment in words."""
+    """Describe the CPU time that a node got, for its log."""
     got = f"{attained.cpu_seconds:.1f} s of CPU in {attained.seconds:.1f} s, with a quota of "
     got += f"{attained.quota_seconds:.1f} s"
     if attained.share is not None:

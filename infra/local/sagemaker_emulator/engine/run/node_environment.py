@@ -18,11 +18,11 @@ from sagemaker_emulator.engine.run.node_files import in_image, in_node, node_fol
 from sagemaker_emulator.environment import node_environment_of
 from sagemaker_emulator.interfaces import AccessKey, JobSpec, Node
 
-BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at the boot barrier
+BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV if its program waits at the boot barrier
 BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
 
 _PYTHON = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-"""PYTHONFAULTHANDLER makes a native crash show the Python line that it was called from."""
+"""Python's settings on a node; PYTHONFAULTHANDLER prints the Python stack at a native crash."""
 _LONGEST_START_BYTES = 4096
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -113,7 +113,7 @@ def container_environment(
 def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
     """Return both spellings of NO_PROXY with loopback added.
 
-    The toolkit downloads the job's code from the platform.
+    The toolkit downloads the job's code from the platform, which is on loopback.
     """
     upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
     # a client that knows both prefers the lower-case one
@@ -143,7 +143,7 @@ def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> 
         "AWS_ENDPOINT_URL": endpoint_url,
         # the toolkit's own variable, for downloading sourcedir.tar.gz
         "S3_ENDPOINT_URL": endpoint_url,
-        # reaches S3, logs and metrics; the caller's own keys are not passed on
+        # this key may call S3, logs and metrics; the caller's own keys are not passed on
         "AWS_ACCESS_KEY_ID": access_key.id,
         "AWS_SECRET_ACCESS_KEY": access_key.secret,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -158,8 +158,8 @@ def barrier_folder(node: Node) -> Path:
 def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
     """Return the request's own command, or the image's `train`.
 
-    A job with its own code gets a separate Python per node to install into. Paths of the image's
-    files are mapped to this node's.
+    A job with its own code gets a separate Python per node to install into. In the request's
+    command, paths of the image's files are mapped to the node's copies.
     """
     train = image / "venv" / "bin" / "train"
     if not has_own_python(job):
@@ -195,8 +195,8 @@ def make_overlay(node: Node, image: Path) -> Path:
 
     The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes
     a disposable container; here it would change the image for all other nodes and jobs. The image's
-    scripts (pip, torchrun) are also run under the node's Python: otherwise they would install into
-    the image and not find what was installed for the node.
+    scripts (pip, torchrun) also run under the node's Python, since they would otherwise install
+    into the image and not find the node's packages.
     """
     image_venv = (image / "venv").resolve()
     packages = next((image_venv / "lib").glob("python3.*"))

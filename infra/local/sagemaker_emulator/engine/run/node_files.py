@@ -2,11 +2,11 @@
 
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
                           files    the image's other files, by absolute path
-                          home     its HOME
-                          python   packages of its requirements.txt (jobs that bring code)
+                          home     the node's HOME
+                          python   packages of the job's requirements.txt (jobs that bring code)
                           opt      only during startup: this machine's /opt (host/containment.py)
                           boot     the boot barrier's `ready` and `go`
-<state>/jobs/<job>/hosts           its nodes' /etc/hosts
+<state>/jobs/<job>/hosts           the nodes' /etc/hosts
                    resolv.conf     /etc/resolv.conf of nodes with a network of their own
 """
 
@@ -58,23 +58,23 @@ def node_folder(node: Node) -> Path:
 
 
 def in_node(path: str, node: Node) -> str:
-    """Map a container's path below /opt/ml or in the image to this node's tree; keep any other."""
+    """Map a container's path in /opt/ml or the image to this node's tree; keep any other path."""
     if _is_below_opt_ml(path):
         return f"{node.opt_ml}{path.removeprefix('/opt/ml')}"
     return in_image(path, node)
 
 
 def in_image(path: str, node: Node) -> str:
-    """Map a path in the image to this node's tree; keep any other.
+    """Map a path in the image to this node's tree; keep any other path.
 
-    Unlike in_node, keep /opt/ml, which a node may see under that name.
+    Unlike in_node, keep paths in /opt/ml, which a node may see under that name.
     """
     copied = node_folder(node) / "files" / path.strip("/")
     return str(copied) if path.startswith("/") and path.strip("/") and copied.exists() else path
 
 
 def make_working_folder(path: str, node: Node) -> Path:
-    """Create and return the image's WORKDIR in this node's tree, or the node's home without one."""
+    """Create and return `path` in the node's tree, or the node's home if the tree has no `path`."""
     found = in_node(path, node)
     folder = node_folder(node) / "home" if found == path else Path(found)
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _is_below_opt_ml(path: str) -> bool:
 def loopback_block(state_dir: Path) -> int:
     """Return the block of loopback addresses for an engine's nodes, 1 to 250.
 
-    Two platforms on one machine usually get different ones.
+    Two platforms on one machine usually get different blocks.
     """
     return int(state_id(state_dir), 16) % 250 + 1
 
@@ -143,7 +143,7 @@ def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]
 def _make_tree(
     job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str, opt_ml: str
 ) -> None:
-    """Create a node's tree; `opt_ml` is where the node's program finds it."""
+    """Create a node's tree; `opt_ml` is the path at which the node's program sees /opt/ml."""
     for name in ("home", "boot"):
         (node_folder(node) / name).mkdir(parents=True)
     resources = _resource_config(job, node, nodes, host_names, interface)

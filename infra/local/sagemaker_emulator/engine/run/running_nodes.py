@@ -28,18 +28,18 @@ class RunningNodes(Protocol):
         """Kill every process of a node."""
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """Send SIGTERM to a node's processes that have not had one, and return those it reached.
+        """Send SIGTERM to a node's processes, except those in `already`.
 
-        `already` contains those that have had one.
+        Return the ids of the processes that got it.
         """
 
     def thread_ids(self, host: str) -> Sequence[int]:
-        """Return the threads of a node's processes."""
+        """Return the ids of the threads of a node's processes."""
 
     def stopped_periods(self, host: str) -> tuple[int, int] | None:
         """Return a node's duty cycle as (periods, periods in which the node was stopped).
 
-        None if it has no duty cycle.
+        Return None if the node has no duty cycle.
         """
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
