@@ -59,7 +59,9 @@ def parse_buildspec(text: str) -> Buildspec:
         raise BuildspecError(f"YAML_FILE_ERROR: unknown key {unknown[0]!r}")
     env = _mapping(top.get("env"), "env")
     if unknown := sorted(set(env) - {"variables", "shell"}):
-        raise BuildspecError(f"env.{unknown[0]}: the local platform supports only env.variables")
+        raise BuildspecError(
+            f"env.{unknown[0]}: the local platform supports only variables and shell"
+        )
     phases = _mapping(top.get("phases"), "phases")
     if unknown := sorted(set(phases) - set(PHASES)):
         raise BuildspecError(

@@ -50,7 +50,7 @@ def living_owners(state_dir: Path) -> list[int]:
 
 
 def is_abandoned(state_dir: Path) -> bool:
-    """Return True if the platform had owners and all have ended, so that it ends within moments."""
+    """Return True if the platform had owners and all have ended, so that it is about to end."""
     return (state_dir / _FOLDER).exists() and not living_owners(state_dir)
 
 

@@ -19,10 +19,10 @@ MESSAGE = (
     "A simulation accepts roles, networks, file systems and other accounts' images by name and"
     " does not check them."
 )
-"""Message of the error that replaces moto's."""
+"""Message of the error that replaces moto's error."""
 
 SERVICES = frozenset({"iam", "ec2", "ecr", "elasticfilesystem"})
-"""The services whose requests are checked."""
+"""Services with queries that a simulation may be unable to answer."""
 
 
 def is_unknowable(service: str, target: str, body: bytes) -> bool:
