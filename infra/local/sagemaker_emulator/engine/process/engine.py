@@ -89,7 +89,7 @@ class ProcessEngine(ExclusiveEngine):
         if arguments and not entrypoint:
             return (
                 "ContainerArguments: process nodes have no image entry point to receive the"
-                " arguments. Set ContainerEntrypoint, too, or start the local platform with"
+                " arguments. Set ContainerEntrypoint too, or start the local platform with"
                 " --engine container."
             )
         return None
