@@ -126,7 +126,7 @@ def history(world: World, damage: Damage) -> str:
     own = report.model_copy(update={"sweep_id": "bench-20310601090000-0a1b2c3d"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regression, "read_history_of", lambda *_: files)
-        tables.append(regression._trends(world.config, own))
+        tables.append(regression._trends(world.store, world.config.name, own))
     for trends in tables:
         assert SOUND in trends[0].sweeps
     return f"{DAMAGED}.parquet"

@@ -259,7 +259,7 @@ def test_a_run_ends_with_the_command_that_tries_its_best_prediction(
     result = SimpleNamespace(report=report, folder=Path(config.report.directory) / sweep)
     monkeypatch.setattr("nodesweep.cli.session.flow_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr("nodesweep.cli.session.run_flow", lambda *_, **__: result)
-    monkeypatch.setattr("nodesweep.flows.scaling_benchmark.check_points", lambda *_: None)
+    monkeypatch.setattr("nodesweep.flows.scaling_benchmark.check_points", lambda *_, **__: None)
     done = nodesweep("run", path)
     assert done.exit_code == 0, done.output
     command = f"nodesweep run {path} --try best --from {sweep}"
