@@ -34,11 +34,12 @@ _T = TypeVar("_T")
 
 
 def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a flow's function to end as Cancelled or Suspended when Prefect asks for it.
+    """Decorate a flow's function so that it ends as Cancelled or Suspended when Prefect asks.
 
-    The request comes from Prefect's worker or server, or as a signal to a command. Prefect would
-    record any other exception in a run being cancelled as a crash or a failure, e.g. Cancelled from
-    a wait, or an error because jobs could not be stopped; STOP.cause keeps it for the command.
+    The request comes from Prefect's worker or server, or as a signal to a command. The function
+    then raises an exception, e.g. polling.Cancelled during a wait, or an error because jobs could
+    not be stopped, which Prefect would record as a crash or a failure. STOP.cause keeps that
+    exception for the command.
     """
 
     @wraps(function)
@@ -111,11 +112,11 @@ def _retry_after_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs
 
 
 def named(name: str | Callable[[], str]) -> Callable[[], str]:
-    """Return a `flow_run_name` for a flow, which ends runs that were cancelled before they began.
+    """Return a `flow_run_name` function that also ends a run cancelled before it began.
 
-    A process started for a run that is cancelled at that moment is not notified, and Prefect
-    refuses to set the run to Running. The process then fails, and the run stays Cancelling for the
-    server's 300 s. Prefect asks for the name before that happens.
+    A process started for a run just as the run is cancelled is not notified, and Prefect refuses to
+    set the run to Running. The process then fails, and the run stays Cancelling until the server
+    ends it after 300 s. Prefect asks for the name before it tries to set the run to Running.
     """
 
     def of_run() -> str:

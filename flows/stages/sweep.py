@@ -287,7 +287,10 @@ class _Sweep:
             )
 
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
-        """Claim the job, then submit it; return None if the queue decides what is next."""
+        """Claim the job and submit it.
+
+        Return the queue's next order if there is one; None to ask the queue for it.
+        """
         name, queue = order.job_name, self.queue
         claim = claim_job(
             self._store, self.inputs.sweep_id, name, self._claimant, order.counts_others

@@ -212,7 +212,7 @@ class Record:
         self.write()
 
     def write(self) -> None:
-        """Write the file with every check of the registry and the versions of the packages."""
+        """Write the file with every check in CHECKS and the versions of the packages."""
         kept = self.content["checks"]
         self.content["written"] = _now()
         self.content["emulated"] = self.content["platform"] != AWS

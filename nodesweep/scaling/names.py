@@ -262,7 +262,7 @@ def sweep_config_key(prefix: str, sweep: str) -> str:
 
 
 def run_claim_key(prefix: str, sweep: str) -> str:
-    """Return the key of a sweep's first object, which records the run that owns its new id."""
+    """Return the key of the object by which a run claims the ID of a new sweep."""
     return sweep_prefix(prefix, sweep) + "run.json"
 
 

@@ -75,7 +75,10 @@ class Deadline:
         return "submit_to_end_seconds" if self.clock == "submit_to_end" else "train_seconds"
 
     def run_seconds(self, count: MeasuredCount) -> float:
-        """Return the count's mean time of a completed run on the deadline's clock."""
+        """Return the mean time of the count's completed runs on the deadline's clock.
+
+        If that is unknown, return their mean train time.
+        """
         return self.times(count).seconds or count.seconds
 
     def seconds(self, count: MeasuredCount) -> float:

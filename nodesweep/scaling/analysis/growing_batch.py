@@ -1,6 +1,6 @@
 """Facts about a global batch that grows with the node count: its growth, samples and rates.
 
-A larger batch takes fewer steps for the same samples, so it may train another model. Without a
+A larger batch takes fewer steps for the same samples, so the trained model may differ. Without a
 metric that shows otherwise, only samples per second can be compared (docs/method.md, "Convergence
 parity").
 """

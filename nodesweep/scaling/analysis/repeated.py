@@ -35,7 +35,7 @@ _REMEDY = (
 
 
 class Metered(Protocol):
-    """A run with the measurements that show repeated work, such as a point of a report."""
+    """A run, such as a point of a report, with the measurements that reveal repeated work."""
 
     @property
     def nodes(self) -> int:

@@ -84,7 +84,7 @@ def _metric_cell(metric: FinalMetric | None) -> str:
 
 
 def _details(comparison: Comparison) -> list[str]:
-    """Return lines on the basis of each verdict, accepted differences, missing data and limits."""
+    """Return lines that explain each verdict and list the differences and the missing data."""
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:

@@ -45,7 +45,7 @@ class SplitStopwatch(Stopwatch):
         budget.fetched(self, asked)
 
     def facts(self, world_size: int, rank: int, reason: str | None) -> dict[str, Any]:
-        """Return this rank's entry in metrics.json: `budget`, or `not_split`, the reason; `flops`.
+        """Return this rank's entries for metrics.json: `flops`, and `budget` or `not_split`.
 
         Args:
             world_size: Number of ranks.

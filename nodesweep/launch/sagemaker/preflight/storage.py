@@ -31,7 +31,7 @@ class EcrImage:
 def parse_ecr_image(uri: str) -> EcrImage | None:
     """Return the location of an ECR image; None for other registries.
 
-    Without tag and digest it is `latest`, as for Docker.
+    Without a tag or digest, the tag is `latest`, as in Docker.
     """
     found = ECR_URI.fullmatch(uri)
     if found is None:
