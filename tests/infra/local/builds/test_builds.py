@@ -218,7 +218,7 @@ def test_registry_of_another_account(platform: SimpleNamespace) -> None:
         sourceLocationOverride=put_source(platform, "foreign.zip", "FROM x"),
         environmentVariablesOverride=[uri],
     )["build"]
-    assert "this account's" in context(finished(platform, build["id"]), "PRE_BUILD")["message"]
+    assert "belongs to another account" in context(finished(platform, build["id"]), "PRE_BUILD")["message"]
 
 
 def test_idempotency_token(platform: SimpleNamespace) -> None:
