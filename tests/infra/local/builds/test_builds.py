@@ -218,7 +218,10 @@ def test_registry_of_another_account(platform: SimpleNamespace) -> None:
         sourceLocationOverride=put_source(platform, "foreign.zip", "FROM x"),
         environmentVariablesOverride=[uri],
     )["build"]
-    assert "belongs to another account" in context(finished(platform, build["id"]), "PRE_BUILD")["message"]
+    assert (
+        "belongs to another account"
+        in context(finished(platform, build["id"]), "PRE_BUILD")["message"]
+    )
 
 
 def test_idempotency_token(platform: SimpleNamespace) -> None:
