@@ -202,6 +202,11 @@ class PlatformConfig(Section):
         return None
 
     @property
+    def shared_folder(self) -> str | None:
+        """The folder on this machine that holds code and results; None if they are in a bucket."""
+        return None
+
+    @property
     def account_id(self) -> str:
         """The ID of the account that the jobs run in."""
         return self.role_arn.split(":")[4]

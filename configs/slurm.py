@@ -194,6 +194,11 @@ class SlurmPlatform(PlatformWithoutAws):
         ),
     )
 
+    @property
+    def shared_folder(self) -> str | None:
+        """The folder that the login node and all compute nodes share."""
+        return self.folder
+
     def own_node_type(self, name: str) -> InstanceType | None:
         """Return the config's only type of node, under any name."""
         node, usd = self.node, self.node.usd_per_hour

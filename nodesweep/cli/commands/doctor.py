@@ -34,7 +34,6 @@ from nodesweep.cli.local_platform import EMULATOR_REMEDY
 from nodesweep.cli.output import print_rendered, print_text
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.price_list import cache_folder
-from nodesweep.configs.slurm import SlurmPlatform
 
 CHECK_SECONDS = 30.0
 _CALL_SECONDS, _PREFECT_SECONDS = 5.0, 25.0
@@ -163,8 +162,8 @@ def _written_places(config: BenchmarkConfig) -> list[_Place]:
     places: list[_Place] = []
     if platform.autostart:
         places.append(_Place(Path(platform.state_directory), "images and jobs"))
-    if isinstance(platform, SlurmPlatform):
-        places.append(_Place(Path(platform.folder), "code and results", *_FILES_BYTES))
+    if platform.shared_folder is not None:
+        places.append(_Place(Path(platform.shared_folder), "code and results", *_FILES_BYTES))
     is_builder = config.image.builder == "docker"
     if is_builder or (platform.autostart and os.geteuid() == 0):
         storage = _container_storage(("docker", "podman") if is_builder else ("podman", "docker"))
