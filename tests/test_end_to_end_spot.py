@@ -158,7 +158,9 @@ def test_interrupted_sweep_ends_with_the_metric_of_one_that_was_not(
         )
     counted = (interrupted.metrics["interruptions"], whole.metrics["interruptions"])
     assert counted == (1, 0), "\n".join(interrupted.lines)
-    assert 294 <= interrupted.metrics["resumed_at_step"] < STEPS
+    resumed_at = interrupted.metrics["resumed_at_step"]
+    server_log = (platform_with_faults.state / "server.log").read_text()
+    assert 294 <= resumed_at < STEPS, "\n".join([server_log, *interrupted.lines])
     assert interrupted.metrics["samples"] == whole.metrics["samples"]
     assert interrupted.metrics["final_metric"] == whole.metrics["final_metric"]
     assert interrupted.point["final_metric"]["value"] == whole.point["final_metric"]["value"]

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 
@@ -45,12 +46,34 @@ def serve(port: int) -> None:
             return
         if settings.api.url or home_problem(settings):
             return
-    import uvicorn
     from prefect.server.api.server import create_app
 
     application = create_app(ephemeral=True)
     gc.freeze()
-    uvicorn.run(application, host="127.0.0.1", port=port, log_level="error", lifespan="on")
+    run(application, port)
+
+
+def run(application: Any, port: int) -> None:
+    """Run an ASGI application on loopback until SIGTERM, after which it prints nothing.
+
+    Prefect's server prints a traceback if it is stopped before all its services have started.
+
+    Raises:
+        SystemExit: The application did not start.
+    """
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            super().handle_exit(sig, frame)
+
+    server = Server(
+        uvicorn.Config(application, host="127.0.0.1", port=port, log_level="error", lifespan="on")
+    )
+    server.run()
+    if not server.started:
+        sys.exit(3)  # as uvicorn.run does
 
 
 @contextmanager

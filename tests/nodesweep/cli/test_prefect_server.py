@@ -42,6 +42,22 @@ sys.stdin.read()
 """
 
 
+APPLICATION = """
+import sys
+from nodesweep.cli.ephemeral_prefect import run
+
+async def application(scope, receive, send):
+    await receive()
+    assert sys.argv[1] != "startup", "not started"
+    print("started", flush=True)
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    raise AssertionError("Reactive triggers not started")
+
+run(application, 0)
+"""
+
+
 def ended(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
@@ -145,6 +161,27 @@ def test_server_begun_before_it_is_known_to_be_wanted_ends_without_a_word(
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert not (home / "prefect.db").exists()
+
+
+def test_server_that_fails_while_it_is_stopped_says_nothing() -> None:
+    """Prefect's fails if it is stopped before its services have started."""
+    with subprocess.Popen(
+        [sys.executable, "-c", APPLICATION, "shutdown"],
+        cwd=REPOSITORY, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as server:  # fmt: skip
+        assert server.stdout is not None and server.stdout.readline() == "started\n"
+        server.terminate()
+        _, said = server.communicate(timeout=300)
+    assert (said, server.returncode) == ("", -signal.SIGTERM)
+
+
+def test_server_that_fails_while_it_starts_says_why() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", APPLICATION, "startup"],
+        cwd=REPOSITORY, text=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert "AssertionError: not started" in done.stderr
+    assert done.returncode == 3
 
 
 def test_configured_api_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

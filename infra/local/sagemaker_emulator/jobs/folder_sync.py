@@ -2,13 +2,15 @@
 
 All nodes share a folder's S3 prefix, as on AWS; of files with the same name, the first node's is
 uploaded. Files that a node removes stay in S3. A file that changes while it is read is uploaded
-again in the next pass.
+again in the next pass. So is a file that had just been written when it was uploaded, because a
+filesystem with coarse timestamps would not show a second change.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -33,6 +35,7 @@ from sagemaker_emulator.s3_objects import (
 )
 
 SYNC_SECONDS = 2.0
+_COARSEST_MTIME_SECONDS = 2.0  # FAT; ext4 with small inodes: 1
 _TRANSFER = TransferConfig(use_threads=False)
 
 logger = logging.getLogger(__name__)
@@ -124,12 +127,14 @@ class FolderSync:
                 path, key = folder.on(node) / name, folder.target.key + name
                 try:
                     with open_file(node.opt_ml, f"{folder.path}/{name}") as file:
-                        version = _version(path, os.fstat(file.fileno()))
+                        status = os.fstat(file.fileno())
+                        version, is_settled = _version(path, status), _is_settled(status)
                         if self._uploaded.get(key) != version:
                             self._s3.upload_fileobj(
                                 file, folder.target.bucket, key, Config=_TRANSFER
                             )
-                            self._uploaded[key] = version
+                            if is_settled:
+                                self._uploaded[key] = version
                 except FileNotFoundError:
                     continue  # replaced or removed by the program in the meantime
                 except (S3UploadFailedError, ClientError, BotoCoreError, OSError) as error:
@@ -172,6 +177,11 @@ class FolderSync:
     def _note_restored(self, key: str, path: Path) -> None:
         """Record a restored file as uploaded, with the first node's copy as its version."""
         self._uploaded.setdefault(key, _version(path, path.stat()))
+
+
+def _is_settled(status: os.stat_result) -> bool:
+    """Return True if every later change of the file will also change its mtime."""
+    return abs(time.time() - status.st_mtime) > _COARSEST_MTIME_SECONDS
 
 
 def _version(path: Path, status: os.stat_result) -> tuple[str, int, int]:

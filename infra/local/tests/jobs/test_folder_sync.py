@@ -3,6 +3,8 @@ upload."""
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,13 +35,18 @@ class RecordingS3:
 
 
 def nodes_with(folder: Path, **files: str) -> list[Node]:
-    """Return two nodes; `algo1_name` is the name of a file in the folder of the first."""
+    """Return two nodes; `algo1_name` is the name of a file in the folder of the first.
+
+    The files were written ten seconds ago.
+    """
     nodes = [Node(f"algo-{number}", "127.0.0.1", folder / f"algo-{number}") for number in (1, 2)]
     for node in nodes:
         (node.opt_ml / "checkpoints").mkdir(parents=True)
     for name, text in files.items():
         number, _, file_name = name.removeprefix("algo").partition("_")
-        (nodes[int(number) - 1].opt_ml / "checkpoints" / file_name).write_text(text)
+        path = nodes[int(number) - 1].opt_ml / "checkpoints" / file_name
+        path.write_text(text)
+        os.utime(path, times=(time.time() - 10,) * 2)
     return nodes
 
 
@@ -53,6 +60,18 @@ def test_a_file_is_uploaded_once_and_again_when_it_changes(tmp_path: Path) -> No
     (nodes[0].opt_ml / "checkpoints" / "last").write_text("23")
     sync._upload_changes()
     assert s3.uploads[2:] == [("cp/last", "23")]
+
+
+def test_a_second_change_within_the_resolution_of_timestamps_is_uploaded(tmp_path: Path) -> None:
+    s3, nodes = RecordingS3(), nodes_with(tmp_path, algo1_last="1")
+    last = nodes[0].opt_ml / "checkpoints" / "last"
+    now = time.time()
+    with FolderSync(s3, [FOLDER], nodes, interval_seconds=60) as sync:
+        for text in ("2", "3"):
+            last.write_text(text)
+            os.utime(last, times=(now, now))
+            sync._upload_changes()
+    assert [text for _, text in s3.uploads] == ["2", "3", "3"]
 
 
 def test_what_could_not_be_uploaded_is_tried_again(
