@@ -1,4 +1,4 @@
-"""Compare predictions from a sweep's smaller counts with what it then measured."""
+"""Compare predictions from the smaller node counts of a sweep with its measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nodesweep.scaling.report.predictions.model import CheckedPrediction
 
 
 def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
-    """Return each count's prediction from the smaller ones, if possible, and the measured T."""
+    """Return the measured node counts that smaller ones could predict, with both times."""
     try:
         measured = read_measurements(report)
     except NotPredictable:
@@ -48,7 +48,7 @@ def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
 
 
 def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
-    """Yield a line on how good the predictions were, for each instance type."""
+    """Yield a line for each instance type on the accuracy of the predictions."""
     groups: dict[str, list[CheckedPrediction]] = {}
     for each in checks:
         groups.setdefault(each.instance_type or f"{each.platform} nodes", []).append(each)

@@ -1,4 +1,4 @@
-"""Time to a quality target: a column of the results, and caveats on the speedup."""
+"""Time to a quality target: a column of the main table, and caveats on the speedup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RATES = {
 
 
 def target_cells(target: QualityTarget | None, counts: Sequence[int]) -> list[str]:
-    """Return the speedup to a quality target at each node count, with its range."""
+    """Return cells with the speedup to a quality target and its range, for each node count."""
     cells = {
         each.nodes: with_note(
             format_speedup(each.speedup), " to ".join(map(format_speedup, each.speedup_range))
@@ -39,7 +39,7 @@ def target_cells(target: QualityTarget | None, counts: Sequence[int]) -> list[st
 
 
 def target_caveats(report: ScalingReport) -> Iterator[str]:
-    """Yield the estimate at the largest count, and a warning where the critical batch is passed."""
+    """Yield the estimate at the largest node count, and warnings on too large batches."""
     target = report.quality_target
     if target is None:
         return
@@ -76,7 +76,7 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
 
 
 def _critical(target: QualityTarget) -> str:
-    """Return the critical batch with its range."""
+    """Return the critical batch size with its range, in samples."""
     least, most = target.critical_batch_range
     if target.critical_batch is None or target.critical_batch < 1:
         size = "large" if target.critical_batch is None else "small"
