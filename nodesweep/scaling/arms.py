@@ -54,13 +54,13 @@ class Key(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The point in words: "4 x ml.g5.xlarge, repeat 1", or "4 nodes, repeat 1" with one arm."""
+        """The point in words: "4 x ml.g5.xlarge, repeat 1" or, for a single arm, "4 nodes, …"."""
         place = self.cell.text if self.arm.code else nodes_text(self.nodes)
         return f"{place}, repeat {self.repeat}"
 
 
 def arms_of(config: BenchmarkConfig) -> tuple[Arm, ...]:
-    """Return the sweep's arms, in the config's order."""
+    """Return the arms of a sweep in the order of the config."""
     several, is_variant = config.sweep.arm_count > 1, config.sweep.variants is not None
     return tuple(
         Arm(names.arm_code(place) if several else "", name, is_variant)

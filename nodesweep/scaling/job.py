@@ -1,7 +1,7 @@
 """Backend-neutral models of a job to run and of its status.
 
 A launcher (nodesweep/launch) takes a JobSpec and reports a JobStatus. The queue, the budget and the
-outcomes see nothing else of a backend.
+outcomes use these models instead of a backend's own requests and responses.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PhaseVisit(NamedTuple):
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job as its backend last reported it; all but its name and its state can be unknown.
+    """The status of a job as its backend last reported it; most fields can be unknown.
 
     Attributes:
         name: the job's name.
@@ -206,7 +206,7 @@ class JobStatus:
 
     @property
     def seconds_to_end(self) -> float | None:
-        """Seconds from the creation to the end, or to the last change of a job that has not ended.
+        """Seconds from the creation of the job to its end, or to its last change until it ends.
 
         Both times are from the backend's clock.
         """
@@ -234,7 +234,7 @@ class JobStatus:
 
     @property
     def billed_node_seconds(self) -> float | None:
-        """Billed seconds of all nodes, kept time included; None if `billed_seconds` is None.
+        """Billed seconds of all nodes, kept nodes included; None if `billed_seconds` is None.
 
         Until the retained time is final, kept nodes count for their whole keep-alive period.
         """

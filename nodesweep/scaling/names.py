@@ -1,7 +1,7 @@
 """Build sweep ids, job names, S3 keys, names of result files, and the digests in them.
 
-No other module builds them. This one imports nothing heavy, because the shell completion of sweep
-ids loads it.
+No other module builds them. This module imports nothing heavy, because the shell completion of
+sweep ids loads it.
 """
 
 from __future__ import annotations
@@ -184,13 +184,13 @@ def validation_job_name(sweep: str, attempt: int, request_digest: str) -> str:
 
 
 def sweep_of_validation_job(name: str) -> str | None:
-    """Return the sweep of one of nodesweep's Processing jobs, None for any other name."""
+    """Return the sweep of one of nodesweep's Processing jobs, or None for any other name."""
     match = _VALIDATION_JOB.match(name)
     return match["sweep"] if match and is_sweep_id(match["sweep"]) else None
 
 
 def attempt_of_validation_job(name: str) -> int | None:
-    """Return the attempt number of one of nodesweep's Processing jobs, None for any other name."""
+    """Return the attempt of one of nodesweep's Processing jobs, or None for any other name."""
     match = _VALIDATION_JOB.match(name)
     return int(match["attempt"]) if match else None
 
@@ -205,7 +205,7 @@ def validation_request_key(prefix: str, sweep: str, job: str) -> str:
 
 
 def validation_verdict_key(prefix: str, sweep: str, job: str) -> str:
-    """Return the key where SageMaker puts a Processing job's findings."""
+    """Return the key under which SageMaker stores the findings of a Processing job."""
     return f"{sweep_output_prefix(prefix, sweep)}/{job}/verdict/verdict.json"
 
 
@@ -266,7 +266,7 @@ def sweep_config_key(prefix: str, sweep: str) -> str:
 
 
 def run_claim_key(prefix: str, sweep: str) -> str:
-    """Return the key of the object by which a run claims the ID of a new sweep."""
+    """Return the key of the object with which a run claims the ID of a new sweep."""
     return sweep_prefix(prefix, sweep) + "run.json"
 
 
@@ -276,7 +276,7 @@ def stop_marker_key(prefix: str, sweep: str) -> str:
 
 
 def owner_key(prefix: str, sweep: str) -> str:
-    """Return the key of the heartbeat, rewritten every minute while a run drives the sweep."""
+    """Return the key of the heartbeat that a run writes every minute while it drives the sweep."""
     return sweep_prefix(prefix, sweep) + "owner.json"
 
 
@@ -364,7 +364,7 @@ def history_prefix(prefix: str) -> str:
 def history_key(prefix: str, benchmark: str, sweep: str, schema_version: int) -> str:
     """Return the key of a sweep's Parquet file in the history.
 
-    Each benchmark is a Hive partition, each schema version a separate table.
+    Each benchmark is a Hive partition, and each schema version is a separate table.
     """
     return f"{history_prefix(prefix)}v{schema_version}/benchmark={benchmark}/{sweep}.parquet"
 
@@ -387,7 +387,7 @@ _VALIDATION_JOB = re.compile(r"^(?P<sweep>.+)-v(?P<attempt>\d+)-[0-9a-f]{8}$")
 
 
 def parse_job_name(name: str) -> JobKey | None:
-    """Return the key of a nodesweep training job, None for any other name."""
+    """Return the key of a nodesweep training job, or None for any other name."""
     match = _JOB_NAME.match(name)
     return _key(match) if match else None
 
@@ -399,7 +399,7 @@ def _key(match: re.Match[str]) -> JobKey:
 def log_file(job: str, host: str) -> str:
     """Return the name of the file in LOGS that contains one node's log of a job.
 
-    For example, n4-r1-a2-ab12_algo-3.log for a training job and v1-0123abcd_algo-1.log for a
+    Examples are n4-r1-a2-ab12_algo-3.log for a training job and v1-0123abcd_algo-1.log for a
     Processing job.
     """
     sweep = sweep_of_job(job) or sweep_of_validation_job(job)
@@ -407,19 +407,19 @@ def log_file(job: str, host: str) -> str:
 
 
 def parse_log_file(name: str) -> tuple[JobKey, str] | None:
-    """Return (key of the job, host) from a log_file() name, None for any other."""
+    """Return (key of the job, host) from a log_file() name, or None for any other."""
     match = _LOG_FILE.fullmatch(name)
     return (_key(match), match["host"]) if match else None
 
 
 def parse_validation_log_file(name: str) -> tuple[int, str] | None:
-    """Return (attempt, host) from a Processing job's log_file() name, None for any other."""
+    """Return (attempt, host) from a Processing job's log_file() name, or None for any other."""
     match = _VALIDATION_LOG_FILE.fullmatch(name)
     return (int(match["attempt"]), match["host"]) if match else None
 
 
 def sweep_of_job(name: str) -> str | None:
-    """Return the sweep of one of nodesweep's training jobs, None for any other name."""
+    """Return the sweep of one of nodesweep's training jobs, or None for any other name."""
     match = _JOB_NAME.match(name)
     return match["sweep"] if match and is_sweep_id(match["sweep"]) else None
 

@@ -73,7 +73,7 @@ _NOT_THE_VALUE = re.compile(r"(?i)\(hidden\)|(?:bearer|basic)\b")
 _SHORT_NUMBER = re.compile(
     r"(?i)[\"']?(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)[\"']?"
 )
-"""Measurements such as loss_per_token=0.5 and token: 17; ten or more digits may be a secret."""
+"""Measurements such as loss_per_token=0.5 and token: 17; ten or more digits can be a secret."""
 
 _SHAPES = tuple(
     (re.compile(pattern), shown)
@@ -186,7 +186,7 @@ def hide_in_text(text: str) -> str:
     """Return the text with everything that has the shape of a secret replaced."""
     text, _ = _without_keys(text, is_in_key=False)
     text = _known.hide(text)
-    if "\\" in text:  # JSON and repr() end lines with \n, which is no word boundary
+    if "\\" in text:  # JSON and repr() write line ends as \n, which hides word boundaries
         parts = _ESCAPED_SPACE.split(text)
         text = "".join(part if at % 2 else _without_shapes(part) for at, part in enumerate(parts))
     return _without_shapes(text)
@@ -242,7 +242,7 @@ class _KnownSecrets:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, values: Iterable[str]) -> None:
-        """Hide these values from now on, in every spelling of _forms_of()."""
+        """Hide these values from now on, in all forms that _forms_of() returns."""
         forms = {form for value in values for form in _forms_of(value)} - self._forms
         if forms:
             self._forms |= forms
@@ -325,7 +325,7 @@ def _decoded(text: str) -> Any:
 
 MIN_SECRET_CHARACTERS = 4
 _WHOLE_WORD_BELOW = 8
-"""Shorter secrets are replaced only as whole words."""
+"""Length below which a secret is replaced only as a whole word."""
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 

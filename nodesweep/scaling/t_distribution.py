@@ -9,13 +9,13 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-_MOST_SUMMED = 250  # degrees of freedom; above, the expansion is accurate to 1e-10
+_MOST_SUMMED = 250  # degrees of freedom; above this, the expansion is accurate to 1e-10
 _MOST_STEPS = 50
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(freedom: int, probability: float) -> float:
-    """Return t with P(T <= t) = probability, for T with `freedom` degrees of freedom.
+    """Return t such that P(T <= t) = probability, for T with `freedom` degrees of freedom.
 
     For probabilities from 0.6 to 1 - 1e-6, the result is within 1e-9 of SciPy's stdtrit.
 

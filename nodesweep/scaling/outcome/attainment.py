@@ -61,7 +61,7 @@ class Metered(Protocol):
 
 
 def attained_share(run: Metered) -> float | None:
-    """Return the share of the requested CPU, 0 to 1, on the most affected node; None if unknown."""
+    """Return the share of the requested CPU, 0 to 1, that the most affected node got, or None."""
     percent = run.utilisation.get(ATTAINED)
     return None if percent is None else percent / 100
 
@@ -88,7 +88,7 @@ def soundness(run: Metered) -> tuple[bool, float]:
 
 
 def least_time_share(runs: Iterable[Metered]) -> float | None:
-    """Return the smallest share of its time that one of these runs would have taken undisturbed.
+    """Return the smallest share of its measured time that a run would have taken undisturbed.
 
     Runs with an unknown attained share count as undisturbed. None if there are no runs.
     """

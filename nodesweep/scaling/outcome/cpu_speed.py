@@ -15,7 +15,7 @@ ALLOCATED_USED = "allocated_cpu_percent"
 
 
 def cpu_speed(run: Metered) -> float | None:
-    """Return the CPU speed as the GB hashed (BLAKE2b) per CPU second; None if unknown."""
+    """Return the CPU speed in GB hashed (BLAKE2b) per CPU second; None if unknown."""
     percent = run.utilisation.get(CPU_SPEED)
     return percent / 100 if percent else None
 

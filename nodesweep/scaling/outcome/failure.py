@@ -91,7 +91,7 @@ class FailureLog:
         lines: the last lines of that node's program, or of its log if the program wrote nothing.
         other_lines: the last lines of the other nodes.
         rank: the rank that failed first, according to the launcher; None if unknown.
-        error: the error of the program, searched in all of its lines, because the frame in the
+        error: the error of the program; all of its lines are searched, because the frame in the
             user's code can be far above the end of a traceback.
     """
 

@@ -62,7 +62,7 @@ class UnmatchedMetric(NamedTuple):
 
 
 class CutNumber(NamedTuple):
-    """A number in a job's log that was ignored because only a part of it would be read.
+    """A number in a job's log that was ignored because only a part of it would have been read.
 
     `regex` is the metric definition that matched the part, None for a `name=value` line; `line` is
     "algo-1: text".
@@ -98,7 +98,7 @@ class Logged(NamedTuple):
         world_sizes: all numbers of processes that the log reports.
         start_unix_seconds: when the program started; None if no line has it.
         first_step_unix_seconds: when the first step was logged; None if no line has a step.
-        unmatched: metric definitions that matched neither on the platform nor here; empty if the
+        unmatched: metric definitions that matched nothing on the platform or here; empty if the
             log could not be read.
         steady_seconds: times of the steady steps on the slowest rank, if the log has a line for
             every step.
@@ -130,7 +130,7 @@ def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool
 
 
 def missing_metrics(job: JobStatus) -> dict[str, str]:
-    """Return the metric definitions, as expressions by name, for which the job has no value."""
+    """Return the expressions of the metric definitions without a value, by metric name."""
     return {
         name: regex
         for name, regex in job.metric_definitions.items()
@@ -298,7 +298,7 @@ def searchable(line: str) -> str:
 
 
 class _Nearest:
-    """Finds the line that is most similar to a metric definition: it has a number and most words.
+    """Finds the line that has a number and the most words of a metric definition.
 
     Of several such lines, the last one counts.
     """
@@ -365,7 +365,7 @@ def _matches(
 
 
 def _numbers(values: Iterable[str | CutNumber | None]) -> list[float | CutNumber]:
-    """Return the finite numbers among the values, and the cut ones."""
+    """Return the finite numbers and the cut numbers among the values."""
     numbers: list[float | CutNumber] = []
     for value in values:
         number = value if isinstance(value, CutNumber) else _finite_number(value)

@@ -33,7 +33,7 @@ def not_observed_reason(metrics: Mapping[str, Any] | None) -> str | None:
 
 
 def lacks_own_clock(environment: Mapping[str, str], clocks: Collection[str]) -> bool:
-    """Return True if only the program may time the job (training.measure: helper) but did not.
+    """Return True if the program had to report its time (training.measure: helper) but did not.
 
     Args:
         environment: The environment variables of the job.

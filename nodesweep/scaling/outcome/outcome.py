@@ -425,7 +425,7 @@ def _around_seconds(job: JobStatus, metrics: Mapping[str, Any] | None) -> float 
     left = next((visit.end for visit in job.visits if visit.phase == TRAINING_PHASE), None)
     if start is None or stop is None or began is None or ended is None or left is None:
         return None
-    if start > left.timestamp() + 1:  # times in whole seconds
+    if start > left.timestamp() + 1:  # the platform reports whole seconds
         return None
     before, after = start - began.timestamp(), ended.timestamp() - stop
     return before + after if min(before, after) >= -1 else None

@@ -88,7 +88,7 @@ class PlainLine(NamedTuple):
 
 
 def plain_lines(line: str) -> tuple[PlainLine, ...]:
-    """Return the parts of a log line, which are at least one; a progress bar is a separate part."""
+    """Return the parts of a log line, such as its progress bars; there is at least one part."""
     parts = []
     for of_a_rank in _NEXT_RANK.split(without_colours(line)):
         speaker, rank, begin = _marks(of_a_rank, 0)

@@ -117,7 +117,7 @@ class Projection(Part):
 
     @property
     def unseen(self) -> tuple[PartName, ...]:
-        """The parts of a full run of which the probe ran no item, so their time is unknown."""
+        """The parts of a full run that the probe did not run at all, so their time is unknown."""
         return tuple(part.name for part in self.parts if part.seconds_each is None)
 
     @property
@@ -360,7 +360,7 @@ def _by_batches(steady_seconds: Sequence[float]) -> float | None:
 
 
 def _batch_means(steady_seconds: Sequence[float]) -> list[float]:
-    """Return the means of ten batches, or none of them for fewer than two steps per batch."""
+    """Return the means of ten batches; empty for fewer than two steps per batch."""
     size = len(steady_seconds) // _BATCHES
     if size < 2:
         return []

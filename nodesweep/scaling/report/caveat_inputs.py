@@ -29,7 +29,7 @@ class CaveatInputs:
 
     @cached_property
     def untimed(self) -> list[int]:
-        """Node counts of completed runs that lack a train time without an apparent reason."""
+        """Node counts of completed runs that should have a train time but have none."""
         report = self.report
         checks = [check.job_name for check in (report.check, *report.other_checks) if check]
         return [

@@ -1,4 +1,4 @@
-"""Caveats: the limitations that apply to the numbers of a report, in words."""
+"""Describe the limitations of the numbers in a report, as caveats."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SPEED_LIMIT = 0.03
 
 
 def find_caveats(evidence: CaveatInputs) -> tuple[str, ...]:
-    """Return the caveats that apply, the most serious kind first."""
+    """Return the caveats that apply, beginning with the most serious kind."""
     return tuple(caveat for check in _CHECKS for caveat in check(evidence))
 
 
@@ -125,7 +125,7 @@ def _isolation(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _contended(evidence: CaveatInputs) -> Iterator[str]:
-    """Yield a caveat on nodes that were CPU-throttled (docs/method.md, "Attainment")."""
+    """Yield caveats on contended nodes and unknown CPU shares (docs/method.md, "Attainment")."""
     contended = [point for point in evidence.report.points if is_contended(point)]
     if contended:
         least = {
@@ -366,7 +366,7 @@ def _odd(evidence: CaveatInputs) -> Iterator[str]:
     yield from find_confounded(evidence.started)
     report = evidence.report
     advice = report.recommendation
-    least = 2 if judged_by(advice) else MIN_REPEATS  # a design's own bounds need only two runs
+    least = 2 if judged_by(advice) else MIN_REPEATS  # the bounds of a design need only two runs
     statistics_at = {row.nodes: row.train for row in report.summary}
     yield from find_odd(report.train_seconds_by_nodes(), statistics_at, least)
     even = {point.nodes for point in evidence.used if _has_even_steps(point)}
@@ -537,7 +537,7 @@ def _samples(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _as_asked(evidence: CaveatInputs) -> Iterator[str]:
-    """Warn if the program reports other values than its job requested."""
+    """Warn about values other than requested, about several launchers and about mixed starts."""
     asked = [point for point in evidence.used if point.planned]
     for name, words in _ASKED.items():
         other = [

@@ -192,7 +192,7 @@ def rows_frame(rows: Sequence[SummaryRow]) -> DataFrame:
 
 
 def points_frame(report: ScalingReport) -> DataFrame:
-    """Return one row per attempt, failed ones included, with the columns of points.csv.
+    """Return one row per attempt, including failed ones, with the columns of points.csv.
 
     These are the fields of a point in report.json, nested fields under their path
     (`samples_padded`), followed by `platform` and `platform_kind`.

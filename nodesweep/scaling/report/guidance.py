@@ -2,7 +2,7 @@
 
 Each piece of advice has a condition and a source. This project has not measured the effect of any
 of it. The Amazon SageMaker developer guide, "Distributed training", lists what to do if memory runs
-out. The AWS blog post with the reference benchmark reports a gain by SMDDP "for larger cluster
+out. The AWS blog post with the reference benchmark reports a gain from SMDDP "for larger cluster
 sizes"; here that means a sweep whose efficiency fell below the configured minimum. The SageMaker
 Training Compiler of the blog post is left out because nodesweep does not support it.
 """
@@ -39,7 +39,7 @@ class Advice(NamedTuple):
 
 
 class OutOfMemory(NamedTuple):
-    """A finding that a failed run was out of memory, and the steps to try in order."""
+    """The evidence that a run ran out of memory, and the steps to try in order."""
 
     finding: str
     steps: tuple[Advice, ...]

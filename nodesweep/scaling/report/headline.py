@@ -1,4 +1,4 @@
-"""The result in one sentence: node count, speedup and cost, with the evidence for them."""
+"""Write the headline, a sentence with the node count, its speedup and cost, and the evidence."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def _compare(
 ) -> str:
     """Return "3.6x faster than 1 node at 46.2 s (95%: 3.4x–3.8x), 9% more expensive".
 
-    Without a ratio, because the baseline was contended, return only the time.
+    If there is no ratio because the baseline was contended, return only the time.
     """
     if is_unknown(base):
         parts = [format_seconds(row.train.seconds), attempts_text(row)]

@@ -54,7 +54,7 @@ class PlatformFacts(Part):
 
 
 class Conditions(Part):
-    """The conditions of a sweep, null if unknown.
+    """The conditions of a sweep; unknown conditions are null.
 
     Two sweeps are comparable only if their conditions are equal.
     """
@@ -114,7 +114,7 @@ class SteadyWindow(Part):
 
 
 class SampleCounts(Part):
-    """Samples of the whole run over all processes."""
+    """The samples of a run, over all processes."""
 
     requested: int | None = Field(description="Samples that the run was configured to process.")
     processed: int | None = Field(description="Samples that it processed.")
@@ -135,7 +135,7 @@ class DeviceFacts(Part):
 
 
 class Point(Part):
-    """One attempt at one point, kept whether it completed or not."""
+    """An attempt at a point, whether it completed or not."""
 
     nodes: int = Field(description="N, nodes of the job.")
     repeat: int = Field(description="Repeat of this node count, from 1.")
@@ -444,7 +444,7 @@ class ScalingReport(Part):
         return config
 
     def train_seconds(self, point: Point) -> float | None:
-        """Return the train time of a point on the summary's clock; None if it is not used."""
+        """Return the train time of a point on the summary's clock; None for unused points."""
         return point.seconds_on(self.train_clock)
 
     def train_seconds_by_nodes(self) -> dict[int, list[float]]:

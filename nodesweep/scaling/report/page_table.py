@@ -13,7 +13,7 @@ from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, with_note
 
 Links = Mapping[str, Sequence[str | None]]
 FIRST_COLUMNS = 4
-"""Number of columns besides its keys that a split table shows without a click."""
+"""Number of columns that a split table shows in addition to its keys."""
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 # The number of numeric columns that fit on a page; a text column is as wide as four of them.
 _WIDTH = 8

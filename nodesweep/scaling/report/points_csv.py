@@ -7,8 +7,8 @@ import re
 from nodesweep.scaling.report.frames import points_frame
 from nodesweep.scaling.report.model import ScalingReport
 
-# Text that a spreadsheet takes for a formula (OWASP, CSV Injection), including full-width signs and
-# any sign after a separator, since some locales split a row at `;` and tabs even inside quotes.
+# Text that a spreadsheet runs as a formula (OWASP, CSV Injection), including full-width signs and
+# signs after a separator, because some locales split a row at `;` and tabs even inside quotes.
 _FORMULA = re.compile("^[=+\\-@＝＋－＠\t\r\n]|[;\t\n][\\s\"']*[=+\\-@＝＋－＠]")
 
 

@@ -85,7 +85,7 @@ FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
 _OF_TYPES = frozenset({"types", "frontier"})
 _IN_SECTIONS = _OF_TYPES | {"parts"}
 FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
-"""Columns that split_table() shows without a click, the most important first."""
+"""Columns that split_table() shows first, in order of importance."""
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b)")
 
 

@@ -78,7 +78,7 @@ def row_source(report: ScalingReport, row: SummaryRow) -> str:
 
 
 def point_source(report: ScalingReport, point: Point) -> str:
-    """Return the best source of a run's train time, and the source that the curve uses instead."""
+    """Return the best source of a run's train time, and the curve's source if it differs."""
     own = source_text(point.train_clock)
     if point.is_validation_run:
         is_it = report.check is not None and report.check.job_name == point.job_name

@@ -1,4 +1,4 @@
-"""What the plots of a report share: colors, axes, markers and file formats.
+"""Helpers that the plots of a report share: colors, axes, markers and file formats.
 
 The plots use matplotlib's object-oriented API instead of pyplot. matplotlib takes about a second to
 import, so it is imported only to draw a plot.
@@ -68,7 +68,7 @@ class Drawing:
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Render all text, including dollar signs, literally, and equal reports to equal bytes."""
+    """Render text literally, including dollar signs, and make the output reproducible."""
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": _HASH_SALT, "text.parse_math": False}):
@@ -236,7 +236,7 @@ class Label:
 
 
 def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
-    """Draw the labels, sorted by node count, for which there is room."""
+    """Draw the labels for which there is room; they are sorted by node count."""
     labelled = set(spaced([label.nodes for label in labels]))
     for label in labels:
         if label.nodes in labelled:
@@ -251,7 +251,7 @@ def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
 
 
 def spaced(nodes: Sequence[int]) -> list[int]:
-    """Return the node counts that have room for a label on the log axis, always with the last one.
+    """Return the node counts that have room for a label on the log axis, always including the last.
 
     `nodes` are ascending.
     """
@@ -283,7 +283,7 @@ def to_png(drawing: Drawing, dots_per_inch: int = 160) -> bytes:
 
 
 def powers_of_two(bottom: float, top: float) -> list[float]:
-    """Return about ten ticks or fewer for a log2 axis."""
+    """Return powers of two as the ticks of a log2 axis, at most about ten."""
     first, last = math.floor(math.log2(bottom)), math.ceil(math.log2(top))
     step = math.ceil((last - first + 1) / (_MAX_TICKS + 1))
     return [2.0**power for power in range(first, last + 1, step)]

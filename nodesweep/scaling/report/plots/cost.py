@@ -1,4 +1,4 @@
-"""Plot of run cost against train time, with the Pareto front; of node-hours without costs."""
+"""Plot of run cost, or node-hours if costs are unknown, against train time."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _seconds(row: SummaryRow) -> float | None:
 
 
 def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
-    """Return the node counts with N x T instead of the cost, also for the Pareto front."""
+    """Return the node counts with N x T in place of the cost, which also determines the front."""
     unit = 1 if per_sample else SECONDS_PER_HOUR
     measured = [(row, each) for row in report.summary if (each := _seconds(row)) is not None]
     spends = [

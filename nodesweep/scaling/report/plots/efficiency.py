@@ -33,7 +33,7 @@ _LABEL_POINTS = 9
 
 
 def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
-    """Draw E = S x N0/N; `baseline` is the report's."""
+    """Draw the efficiency E = S x N0/N; `baseline` is report.baseline."""
     rows = report.summary
     curve = evenly_spaced(
         [(row, row.train.efficiency) for row in rows if row.train.efficiency is not None],
@@ -79,7 +79,7 @@ def _describe(row: SummaryRow) -> str:
 
 
 def _points_per_unit(drawing: Drawing) -> float:
-    """Return the points (1/72 inch) from 0 to 100% on the page."""
+    """Return the distance from 0 to 100% on the page, in points (1/72 inch)."""
     # the height of the axes depends on the titles and the legend
     drawing.figure.draw_without_rendering()
     bottom, top = drawing.axes.get_ylim()

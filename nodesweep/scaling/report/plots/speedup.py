@@ -41,7 +41,7 @@ MAX_DOTS_PER_NODE_COUNT = 100
 
 
 def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
-    """Draw the speedup over node counts; `baseline` is the report's."""
+    """Draw the speedup over node counts; `baseline` is report.baseline."""
     rows = report.summary
     curve = evenly_spaced(
         [(row, row.train.speedup) for row in rows if row.train.speedup is not None], MAX_MARKERS

@@ -31,7 +31,7 @@ def draw_stacks(
 
     Args:
         drawing: The plot.
-        stacks: The bars, without negative layers.
+        stacks: The bars; their layers must not be negative.
         styles: (color, hatching) by layer, in the order of the layers; the hatching distinguishes
             them without color.
     """

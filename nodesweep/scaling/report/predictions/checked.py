@@ -21,7 +21,7 @@ from nodesweep.scaling.report.predictions.model import CheckedPrediction
 
 
 def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
-    """Return the measured node counts that smaller ones could predict, with both times."""
+    """Return predictions of measured node counts from smaller ones, with the measured times."""
     try:
         measured = read_measurements(report)
     except NotPredictable:

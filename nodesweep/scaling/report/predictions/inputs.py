@@ -87,7 +87,8 @@ def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
     """Return the measurement at a node count.
 
     Raises:
-        NotPredictable: Its parts, processes or batch are unknown, or its model is split.
+        NotPredictable: Its parts, processes or batch are unknown, or its model is split across
+            processes.
     """
     by_name: dict[str, tuple[float, ...]] = {part.name: part.by_run for part in budget.parts}
     if any(len(seconds) != budget.n for seconds in by_name.values()):
@@ -150,7 +151,7 @@ def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) 
 
 
 def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]:
-    """Return the place with this node count, and the work of a run there.
+    """Return the Place with this node count, and the work of a run on it.
 
     Raises:
         NotPredictable: The batch or the work at this node count is unknown.

@@ -71,7 +71,7 @@ class CheckedPrediction(Part):
 
 
 class PredictedTerm(Part):
-    """One term of T(N)."""
+    """A term of T(N)."""
 
     name: Term = Field(description="The term.")
     seconds: float | None = Field(
@@ -85,7 +85,7 @@ class PredictedTerm(Part):
 
 
 class CountPrediction(Part):
-    """One node count that was not measured."""
+    """The prediction for a node count that was not measured."""
 
     nodes: int = Field(description="N, nodes per job.")
     seconds: float = Field(
@@ -146,7 +146,7 @@ class NextJob(Part):
 
 
 class Predictions(Part):
-    """Predictions from one report."""
+    """The predictions from a report."""
 
     sweep_id: str = Field(description="Sweep whose report they are based on.")
     headline: str = Field(

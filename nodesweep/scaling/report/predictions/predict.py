@@ -332,7 +332,7 @@ def _next_job(
 
 
 def _share_run(report: ScalingReport) -> float:
-    """Return the mean share of T that jobs at the largest node count ran, as an estimate."""
+    """Return the share of T that a short job runs, which is the mean at the largest node count."""
     ran = [
         (point.nodes, point.projection.measured_seconds / point.projection.train_seconds)
         for point in report.points
@@ -389,7 +389,7 @@ def _job_text(job: NextJob, predicted: Collection[int]) -> str:
         about = f"each {about}"
     if (
         job.nodes not in predicted
-    ):  # a job at a global batch that its node count was not planned with
+    ):  # a job with a different global batch than planned for its node count
         about = f"global batch {job.global_batch_size}, {about}"
     return f"{job.runs_text} on {nodes_text(job.nodes)} ({about}) would measure {job.reason}"
 

@@ -1,4 +1,4 @@
-"""What the tables of node counts share: the choice of rows, and the column of the metric."""
+"""Helpers that the tables of node counts share, such as the choice of rows."""
 
 from __future__ import annotations
 

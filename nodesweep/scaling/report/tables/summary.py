@@ -196,7 +196,7 @@ def no_result_text(report: ScalingReport) -> str:
 
 
 def parity_lines(report: ScalingReport) -> list[str]:
-    """Return lines on node counts that have no time-to-train, or one only by the target metric."""
+    """Return lines on why T is or is not a time-to-train at some node counts."""
     only = "throughput only"
     labels = {"different": only, "unknown": only, "reached_target": "time to train"}
     return [
