@@ -283,7 +283,7 @@ def owner_key(prefix: str, sweep: str) -> str:
 def claims_prefix(prefix: str, sweep: str, claimant: str | None = None) -> str:
     """Return the prefix of a sweep's job claims, claims/<claimant>/<job>.json.
 
-    Without a `claimant`, it is the prefix of all claims.
+    Without a `claimant`, return the prefix of all claims.
     """
     return (
         sweep_prefix(prefix, sweep) + "claims/" + (f"{claimant}/" if claimant is not None else "")

@@ -30,8 +30,8 @@ Eight nodes of 0.1 vCPU attained 55 to 57% when the whole run had half of two CP
 CONNECTED = "connected_percent"
 """Key in a run's utilization: the share of samples with a connection to a different node.
 
-A sample counts if the program of the sampled node had such a connection. The value does not exist
-for single-node jobs and on AWS.
+A sample counts if the program of the sampled node had such a connection. Single-node jobs and AWS
+do not report the share.
 """
 MOST_EFFICIENCY_ERROR = 0.05
 """Largest acceptable error of an efficiency due to CPU contention.

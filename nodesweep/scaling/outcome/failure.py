@@ -179,7 +179,6 @@ def _last_lines(lines: Sequence[_Line]) -> tuple[str, ...]:
 
 
 def _of_others(lines: Sequence[_Line], host: str | None) -> list[_Line]:
-    """Return the lines of the nodes other than `host`, and no lines if `host` is None."""
     return [line for line in lines if host not in (None, line.host)]
 
 

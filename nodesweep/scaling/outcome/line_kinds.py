@@ -73,8 +73,6 @@ def step_of(line: str) -> Step | None:
 
 @dataclass
 class _Node:
-    """The state of the classifier for the log of one node."""
-
     within: Literal["", "dump", "command", "pip"] = ""
     traceback_lines: int = 0
     is_in_race: bool = False

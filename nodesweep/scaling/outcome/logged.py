@@ -116,11 +116,11 @@ class Logged(NamedTuple):
 
 
 def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool:
-    """Return True if metrics.json lacks a number that the log can have.
+    """Return True if metrics.json lacks a number that the log could provide.
 
-    These are the train time, the number of processes and, for a probe, the steps of a full run. If
-    metrics.json has observed values, the log is needed too, because values that the program reports
-    take precedence.
+    These numbers are the train time, the number of processes and, for a probe, the steps of a full
+    run. If metrics.json has observed values, the log is needed too, because values that the program
+    reports take precedence.
     """
     if is_observed(metrics) or (is_probe and not reports_steps(metrics)):
         return True
@@ -365,7 +365,6 @@ def _matches(
 
 
 def _numbers(values: Iterable[str | CutNumber | None]) -> list[float | CutNumber]:
-    """Return the finite numbers and the cut numbers among the values."""
     numbers: list[float | CutNumber] = []
     for value in values:
         number = value if isinstance(value, CutNumber) else _finite_number(value)

@@ -209,11 +209,11 @@ def find_program_error(
 ) -> ProgramError | None:
     """Find the error in the lines of a program.
 
-    It is the last error that is not a consequence of the failure of a different rank, or a signal
-    that Python's fault handler caught later. If there is neither, it is the signal that killed the
-    rank, a collective that timed out, the last consequence, or the exit code of the rank, in this
-    order. If a signal killed the rank and the fault handler wrote nothing, only the file that the
-    launcher started is known.
+    This is the last error that the failure of a different rank did not cause, or a signal that
+    Python's fault handler caught later. If there is neither, it is the first of these that is
+    known: the signal that killed the rank, a collective that timed out, the last error of any kind,
+    and the exit code of the rank. If a signal killed the rank and the fault handler wrote nothing,
+    only the file that the launcher started is known.
 
     Args:
         lines: The lines of the program, without the prefix of the node (program_log.py).

@@ -333,7 +333,6 @@ def _timed(metrics: Mapping[str, Any] | None, name: PartName) -> list[float]:
 
 
 def _seen(metrics: Mapping[str, Any] | None, name: PartName) -> int | None:
-    """Return the number of timed items; None if the program does not report them."""
     planned = whole_number_or_none(nested_value(metrics, ("probe", name, "planned")))
     return None if planned is None else len(_timed(metrics, name))
 

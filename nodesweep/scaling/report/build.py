@@ -399,7 +399,6 @@ def _text(value: object) -> str | None:
 
 
 def _list_points(runs: Sequence[Run], config: BenchmarkConfig | None) -> tuple[Point, ...]:
-    """Return the runs as Points, in the same order."""
     reused = {run.outcome.reused_by_job for run in runs}
     return tuple(_point(run, reused, config) for run in runs)
 

@@ -125,7 +125,7 @@ def _isolation(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _contended(evidence: CaveatInputs) -> Iterator[str]:
-    """Yield caveats on contended nodes and unknown CPU shares (docs/method.md, "Attainment")."""
+    """Yield caveats about contended nodes and unknown CPU shares (docs/method.md, "Attainment")."""
     contended = [point for point in evidence.report.points if is_contended(point)]
     if contended:
         least = {
@@ -213,7 +213,7 @@ def _failures(evidence: CaveatInputs) -> Iterator[str]:
     if launched:
         yield (
             f"Launch path only at {_nodes([point.nodes for point in launched])}: "
-            f"{launched[0].launch_path_only}; such a time is not a valid measurement and is "
+            f"{launched[0].launch_path_only}; these times are not valid measurements and are "
             "excluded."
         )
     if untimed := evidence.untimed:
@@ -237,7 +237,7 @@ def _failures(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _unknown_losses(evidence: CaveatInputs) -> Iterator[str]:
-    """Yield caveats on a table's failed rows that lack a time or cost, which is then assumed."""
+    """Yield caveats about a table's failed rows that lack a time or cost, which is then assumed."""
     report = evidence.report
     if report.platform.kind != "measured":
         return
@@ -350,7 +350,7 @@ def _repeats(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _spot_costs(rows: Sequence[SummaryRow]) -> str:
-    """Return a sentence on the expected cost of completed spot runs; "" if no cost is known."""
+    """Return a sentence about the expected cost of completed spot runs; "" if no cost is known."""
     costs = [(usd, row.nodes) for row in rows if (usd := row.spot_usd_per_result) is not None]
     if not costs:
         return ""
@@ -582,8 +582,8 @@ def _measurement(evidence: CaveatInputs) -> Iterator[str]:
             f"{format_percent(row.data_wait_share)} at {nodes_text(row.nodes)}" for row in waiting
         )
         yield (
-            f"Share of the train time spent waiting for data: {shares}; such a job scales with its "
-            "data loaders."
+            f"Share of the train time spent waiting for data: {shares}; these jobs scale with "
+            "their data loaders."
         )
 
 

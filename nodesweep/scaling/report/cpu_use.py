@@ -1,4 +1,4 @@
-"""Caveat on the CPU use of the nodes, often the first clue to why a job does not scale."""
+"""Caveat about the CPU use of the nodes, often the first clue to why a job does not scale."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
         yield (
             f"The nodes used only part of their CPU {when}: {listed}. The rest of the time they "
             f"waited for data, for each other or for a lock, or slept{start}. Look there first for "
-            "the bottleneck; where the share is low, more or faster processors would change little."
+            "the bottleneck; if the share is low, more or faster processors would change little."
         )
 
 

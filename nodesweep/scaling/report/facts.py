@@ -124,7 +124,7 @@ def provenance_facts(report: ScalingReport) -> list[tuple[str, str]]:
 
 
 def costs_text(report: ScalingReport) -> str | None:
-    """Return a sentence on the cost of the whole sweep; None if it is entirely unknown."""
+    """Return a sentence about the cost of the whole sweep; None if it is entirely unknown."""
     costs = report.costs
     validation = (
         ""

@@ -229,7 +229,6 @@ def _label(report: ScalingReport, point: Point) -> str:
 
 
 def _columns(name: str, values: Sequence[Any]) -> Iterator[Series]:
-    """Yield the columns for a field of Point."""
     if name in _OPEN:
         for key in dict.fromkeys(key for entries in values for key in entries):
             yield _column(f"{name}_{key}", (entries.get(key) for entries in values), float)

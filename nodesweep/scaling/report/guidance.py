@@ -188,7 +188,7 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
 
 
 def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
-    """Yield advice on main memory, which the guide's steps for accelerators do not cover."""
+    """Yield advice about main memory, which the guide's steps for accelerators do not cover."""
     size = (
         f" ({instance.memory_gib:g} GiB)"
         if instance is not None and instance.memory_gib is not None
@@ -263,6 +263,5 @@ def _instance(name: str | None) -> InstanceType | None:
 
 
 def _section(parent: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    """Return a section of a resolved config, or an empty mapping if it has no such section."""
     found = (parent or {}).get(name)
     return found if isinstance(found, Mapping) else {}

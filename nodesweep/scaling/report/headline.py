@@ -113,7 +113,7 @@ def write_headline(
 
 
 def failed_text(rows: Sequence[SummaryRow], jobs: int) -> str | None:
-    """Return a clause on how many jobs did not complete; None if all completed."""
+    """Return how many of the jobs did not complete, as a clause; None if all completed."""
     failed = sum(row.n_failed for row in rows)
     return f"{failed} of {pluralize(jobs, 'job')} did not complete" if failed else None
 
@@ -189,7 +189,7 @@ def _result(
 
 
 def _settled_by(kind: PlatformKind, clock: TrainClock | None) -> str:
-    """Return a clause on how to show that the runs converge at every node count."""
+    """Return a clause that explains how to show that the runs converge at every node count."""
     if kind == "measured":
         place = "final_metric to each file" if clock in OWN_CLOCKS else "the column final_metric"
         return (
@@ -304,7 +304,7 @@ def _no_interval(rows: Sequence[SummaryRow]) -> str:
 
 
 def _repeats_note(rows: Sequence[SummaryRow]) -> str:
-    """Return a note on missing intervals; "" if every measured node count has an interval."""
+    """Return a note about missing intervals; "" if every measured node count has an interval."""
     measured = [row for row in rows if row.train.seconds is not None]
     return (
         ""

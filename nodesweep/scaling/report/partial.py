@@ -1,4 +1,4 @@
-"""Caveats on jobs whose train time was projected or is missing."""
+"""Caveats about jobs whose train time was projected or is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def unobserved_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield caveats on programs that report no train time and could not be measured from outside.
+    """Yield caveats about programs that report no train time and could not be observed.
 
     Programs that report their own time are left out.
     """
@@ -42,7 +42,7 @@ def unobserved_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 def unrequested_partial_notes(
     config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]
 ) -> Iterator[str]:
-    """Yield caveats on runs that stopped early without a request, whose times are projected.
+    """Yield caveats about runs that stopped early without a request, whose times are projected.
 
     These are jobs that should have been full runs, and probes that were not asked to stop.
     """

@@ -149,7 +149,6 @@ def render_share(report: ScalingReport) -> str:
 
 
 def _draw_plots(report: ScalingReport) -> tuple[dict[PlotKind, Drawing], dict[PlotKind, bytes]]:
-    """Return the plots of a report and their SVG files."""
     with drawing_style():
         drawings = draw_plots(report)
         return drawings, {kind: to_svg(drawing) for kind, drawing in drawings.items()}

@@ -47,7 +47,7 @@ def at_start_text(reason: str) -> str:
 
 
 def changed_dataset_text(change: str) -> str:
-    """Return a sentence on a dataset that changed while the sweep ran."""
+    """Return a sentence about a dataset that changed while the sweep ran."""
     return (
         "The dataset changed in S3 while the sweep ran, so its jobs may not have trained on the "
         f"same data: {change}."

@@ -1,4 +1,4 @@
-"""Caveats on metric definitions that matched nothing and on numbers that were read only in part."""
+"""Caveats about metric definitions that matched nothing and numbers that were read in part."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class Label:
 
 
 def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
-    """Draw the labels for which there is room; they are sorted by node count."""
+    """Draw the labels that there is room for; `labels` are sorted by node count."""
     labelled = set(spaced([label.nodes for label in labels]))
     for label in labels:
         if label.nodes in labelled:

@@ -125,6 +125,5 @@ def _set_efficiency_axis(drawing: Drawing, top: float) -> None:
 
 
 def _min_efficiency(report: ScalingReport) -> float:
-    """Return report.recommendation.min_efficiency from the config, or its default."""
     rules = ((report.config or {}).get("report") or {}).get("recommendation") or {}
     return float(rules.get("min_efficiency", RecommendationConfig().min_efficiency))

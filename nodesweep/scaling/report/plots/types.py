@@ -110,7 +110,6 @@ def _draw_curve(
     colour: str,
     shape: str,
 ) -> None:
-    """Draw the curve of an instance type or variant, if it has any points."""
     if not points:
         return
     drawing.axes.plot(

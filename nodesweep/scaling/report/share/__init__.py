@@ -50,7 +50,6 @@ def without_account_names(report: ScalingReport) -> ScalingReport:
 
 
 def _without_output(point: Point) -> Point:
-    """Return a run without the output of its program and the location of that output."""
     return point.model_copy(
         update={
             "reason": None if point.reason is None else LEFT_OUT,

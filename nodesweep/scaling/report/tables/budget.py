@@ -1,4 +1,4 @@
-"""Where the train time goes: a table by node count, and sentences on losses of efficiency."""
+"""Where the train time goes: a table by node count, and sentences about losses of efficiency."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def budget_table(report: ScalingReport) -> Table | None:
 
 
 def loss_lines(report: ScalingReport) -> list[str]:
-    """Return a sentence on each loss of efficiency from one node count to the next.
+    """Return a sentence about each loss of efficiency from one node count to the next.
 
-    Sentences on runs whose parts are missing follow.
+    More sentences follow about the runs whose parts of T are unknown.
     """
     losses = report.step_budget.losses if report.step_budget is not None else ()
     return [
@@ -154,7 +154,7 @@ def main_loss_text(budget: StepBudget | None, nodes: int) -> str | None:
 
 
 def _loss_text(loss: EfficiencyLoss) -> str:
-    """Return the sentence on a loss; apart from rounding, its numbers add up."""
+    """Return a sentence about a loss; apart from rounding, its numbers add up."""
     falls = (
         f"From {loss.from_nodes} to {nodes_text(loss.to_nodes)} efficiency falls by"
         f" {_points(loss.efficiency)} points"

@@ -45,7 +45,7 @@ def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
 
 
 def hidden_note(report: ScalingReport) -> str:
-    """Return a sentence on hidden rows, with a leading space; "" if no rows are hidden."""
+    """Return a sentence about hidden rows, with a leading space; "" if no rows are hidden."""
     hidden = hidden_node_counts(report)
     return (
         f" Not listed: {hidden} of {len(report.summary)} node counts; see report.json."

@@ -1,4 +1,4 @@
-"""The table of costs, and texts on the origin of costs and prices."""
+"""The table of costs, and texts about the origin of costs and prices."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def costs_table(report: ScalingReport) -> Table | None:
         hours = frame["nodes"] * frame["train_seconds"] / 3600 if in_usd else frame["node_hours"]
         written = format_columns(hours.to_frame("hours"), {"hours": ("hours", format_hours)})
         cells["node-hours"] = written["hours"]
-    where = " where no attempt failed" * any(row.per_result for row in report.summary)
+    where = " if no attempt failed" * any(row.per_result for row in report.summary)
     whole = ", of a projected full run" if report.train_clock == "projected" else ""
     caption = (
         f"Price: {price_text(report.price)}."

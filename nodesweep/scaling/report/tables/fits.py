@@ -1,4 +1,4 @@
-"""The table of fitted laws, and texts on the laws and the extrapolation."""
+"""The table of fitted laws, and texts about the laws and the extrapolation."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def law_verdict(law: LawFit) -> str:
 
 
 def law_line(law: LawFit, unit: str = "") -> str:
-    """Return a sentence on a law; `unit` is the suffix of its times, see time_unit()."""
+    """Return a sentence about a law; `unit` is the suffix of its times, see time_unit()."""
     values = ", ".join(f"{each.name} = {_parameter_value(each, unit)}" for each in law.parameters)
     return f"{law.law}: {values}; {law_verdict(law)}."
 

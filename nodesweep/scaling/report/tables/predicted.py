@@ -45,7 +45,7 @@ def confirmed_lines(report: ScalingReport) -> list[str]:
 
 
 def predicted_lines(report: ScalingReport) -> list[str]:
-    """Return lines on confirmed predictions, followed by the assumptions of all predictions."""
+    """Return lines about confirmed predictions, followed by the assumptions of all predictions."""
     if report.prediction is None:
         return []
     return [*confirmed_lines(report), *report.prediction.assumes]

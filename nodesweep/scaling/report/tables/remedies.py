@@ -56,7 +56,7 @@ def remedies_table(report: ScalingReport) -> Table | None:
 
 
 def remedy_lines(report: ScalingReport) -> list[str]:
-    """Return lines on the changes with the largest predicted savings, and on how many remain."""
+    """Return lines about the changes that save the most, by prediction, and the number of others."""
     lines = [
         f"{change.change}: at {nodes_text(each.nodes)}, a predicted efficiency of"
         f" {' '.join(filter(None, [format_percent(each.efficiency), _between(each)]))} and T of"

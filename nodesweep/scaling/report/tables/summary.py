@@ -187,7 +187,7 @@ def summary_caption(report: ScalingReport) -> str:
 
 
 def no_result_text(report: ScalingReport) -> str:
-    """Return a clause on why the report has no baseline and therefore no speedup."""
+    """Return a clause that explains why the report has no baseline and therefore no speedup."""
     completed = [point for point in report.points if point.status == "Completed"]
     on_spot = [point for point in completed if point.spot]
     if on_spot and len(on_spot) == len(completed):
@@ -196,7 +196,7 @@ def no_result_text(report: ScalingReport) -> str:
 
 
 def parity_lines(report: ScalingReport) -> list[str]:
-    """Return lines on why T is or is not a time-to-train at some node counts."""
+    """Return lines that explain why T is or is not a time-to-train at some node counts."""
     only = "throughput only"
     labels = {"different": only, "unknown": only, "reached_target": "time to train"}
     return [
@@ -292,7 +292,7 @@ def _with_caption(report: ScalingReport, cells: DataFrame) -> Table:
 
 
 def _interval_note(cells: DataFrame) -> str:
-    """Return a sentence on the intervals, with a leading space; "" if no cell has one."""
+    """Return a sentence about the intervals, with a leading space; "" if no cell has one."""
     notes = [cell.partition("\n")[2] for cell in cells.to_numpy().flat]
     intervals = [note for note in notes if note.startswith("[")]
     if not intervals:

@@ -1,4 +1,4 @@
-"""Time to a quality target: a column of the main table, and caveats on the speedup."""
+"""Time to a quality target: a column of the main table, and caveats about the speedup."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def target_cells(target: QualityTarget | None, counts: Sequence[int]) -> list[st
 
 
 def target_caveats(report: ScalingReport) -> Iterator[str]:
-    """Yield the estimate at the largest node count, and warnings on too large batches."""
+    """Yield the estimate at the largest node count, and warnings about oversized batches."""
     target = report.quality_target
     if target is None:
         return
