@@ -71,7 +71,7 @@ from nodesweep.scaling.report.unmatched import find_cut, find_unmatched
 from nodesweep.scaling.secrets import hide_in_config, hide_secrets
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
-_HOLDS_START_UP = "the times are those of the platform's Training phase, not the program's own"
+_HOLDS_START_UP = "the times cover the platform's whole Training phase, not just the training"
 
 Section = TypeVar("Section", SteadyWindow, SampleCounts, DeviceFacts)
 # Fields that have the same name in an outcome and in its point.

@@ -319,9 +319,9 @@ class ScalingReport(Part):
     ratio_intervals: Literal["paired", "bootstrap"] = Field(
         default="bootstrap",
         description=(
-            "Method for the intervals of S, E and D. paired: by repeat, since the plan shuffles "
-            "the node counts within each repeat; bootstrap: from the runs of each side alone, by "
-            "Welch's t (older reports: by resampling them)."
+            "Method for the intervals of S, E and D. paired: by repeat, because the plan shuffles "
+            "the node counts within each repeat; bootstrap: from the runs at each node count "
+            "separately, by Welch's t (older reports: by resampling)."
         ),
     )
     baseline: Baseline | None = Field(description="The baseline; null if nothing completed.")
@@ -397,8 +397,8 @@ class ScalingReport(Part):
         default=None,
         exclude_if=lambda prediction: prediction is None,
         description=(
-            "With design predict, the node counts that were not measured, with a recommendation "
-            "that rests on them; absent: nothing was predicted."
+            "With design predict, the predictions for node counts that were not measured, and a "
+            "recommendation based on them; absent: nothing was predicted."
         ),
     )
     missing_parts: tuple[MissingParts, ...] = Field(

@@ -63,8 +63,8 @@ def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
         inside = sum(within.low <= seconds <= within.high for within, seconds in bounded)
         counts = join_words(sorted({each.nodes for each in own}))
         text = (
-            f"{name}: {pluralize(len(own), 'prediction')} of T at {counts} nodes, "
-            "each from the sweep's smaller counts: "
+            f"{name}: {pluralize(len(own), 'prediction')} of T at {counts} nodes "
+            "from smaller node counts: "
         )
         if len(own) == 1:
             text += f"error {format_percent(errors[0])}"

@@ -45,7 +45,7 @@ _OPEN = 0.02
 """A term has only bounds, and no single value, if these differ by more than this share of T."""
 _OPEN_REASONS: Mapping[Term, str] = {
     "communication": "they don't separate latency, bandwidth and what the backward pass hides",
-    "waiting": "they don't show whether one node is slow or the slowest of all counts",
+    "waiting": "they don't show whether one node is always slow or the slowest node varies",
     "data": "they don't show whether the nodes share the source",
     "fixed": "they don't show how it grows",
 }
@@ -416,8 +416,8 @@ def _assumes(
         ),
         "All processes are replicas of the model that exchange gradients in a ring; memory effects "
         "(a cache that a smaller batch fits, swapping) are not modeled.",
-        "The bounds cover a gradient exchange that outgrows the backward pass hiding it beyond the "
-        "measured counts, but not one that already did so between them.",
+        "The bounds allow for a gradient exchange that becomes longer than the backward pass "
+        "beyond the measured node counts, but not between them.",
     ]
     if report.policy in SCALING:
         found.append("The larger batch is assumed to train the model as well as the measured ones.")

@@ -56,7 +56,7 @@ def remedies_table(report: ScalingReport) -> Table | None:
 
 
 def remedy_lines(report: ScalingReport) -> list[str]:
-    """Return lines about the changes that save the most, by prediction, and the number of others."""
+    """Return lines about the changes with the largest predicted savings, and how many remain."""
     lines = [
         f"{change.change}: at {nodes_text(each.nodes)}, a predicted efficiency of"
         f" {' '.join(filter(None, [format_percent(each.efficiency), _between(each)]))} and T of"

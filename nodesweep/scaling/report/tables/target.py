@@ -59,7 +59,7 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
     )
     if target.partial:
         yield (
-            "Runs that end early, or whose length the config sets, may see only the start of "
+            "Runs that stop early or have a configured length may cover only the start of "
             "training. Gradient noise grows during training, so the critical batch size has no "
             "upper bound here."
         )
