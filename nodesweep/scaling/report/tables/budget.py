@@ -97,7 +97,7 @@ def budget_table(report: ScalingReport) -> Table | None:
 def loss_lines(report: ScalingReport) -> list[str]:
     """Return a sentence about each loss of efficiency from one node count to the next.
 
-    More sentences follow about the runs whose parts of T are unknown.
+    Sentences about runs with unknown parts of T come last.
     """
     losses = report.step_budget.losses if report.step_budget is not None else ()
     return [
