@@ -1,6 +1,6 @@
 """The arms of a sweep: the instance types or variants that it compares at every node count.
 
-Every point has an arm, whether it is planned or read from the name of a job.
+Every point belongs to an arm, whether it is planned or parsed from the name of a job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from nodesweep.scaling.formats import nodes_text
 class Arm(NamedTuple):
     """One of the sweep's instance types or variants.
 
-    `code` identifies the arm in job names, "" for the only arm. `name` is the type's or variant's.
+    `code` identifies the arm in job names; it is "" if the sweep has only one arm. `name` is the
+    name of the instance type or variant.
     """
 
     code: str
@@ -25,7 +26,7 @@ class Arm(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """An arm at a node count."""
+    """An arm and a node count."""
 
     arm: Arm
     nodes: int
@@ -53,13 +54,13 @@ class Key(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The point in words: "4 x ml.g5.xlarge, repeat 1", or "4 nodes, repeat 1" with one arm."""
+        """The point in words: "4 x ml.g5.xlarge, repeat 1" or, for a single arm, "4 nodes, …"."""
         place = self.cell.text if self.arm.code else nodes_text(self.nodes)
         return f"{place}, repeat {self.repeat}"
 
 
 def arms_of(config: BenchmarkConfig) -> tuple[Arm, ...]:
-    """Return the sweep's arms, in the config's order."""
+    """Return the arms of a sweep in the order of the config."""
     several, is_variant = config.sweep.arm_count > 1, config.sweep.variants is not None
     return tuple(
         Arm(names.arm_code(place) if several else "", name, is_variant)
@@ -74,6 +75,6 @@ def main_arm(config: BenchmarkConfig) -> Arm:
 
 
 def arm_of_job(config: BenchmarkConfig, job_name: str) -> Arm | None:
-    """Return the arm that a job's name contains; None if it contains none of the config's arms."""
+    """Return the arm encoded in a job's name; None if it is not one of the config's arms."""
     key = names.parse_job_name(job_name)
     return next((arm for arm in arms_of(config) if key is not None and arm.code == key.arm), None)

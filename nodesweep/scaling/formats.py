@@ -30,9 +30,9 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_speedup(speedup: float | None) -> str:
-    """Return a speedup such as 1.8x, as the reference benchmark prints it.
+    """Return a speedup such as 1.8x, in the format of the reference benchmark.
 
-    Below 0.1x it has two significant digits, so that it is never 0.0x.
+    Values below 0.1 have two significant digits, so that the text is never 0.0x.
     """
     if speedup is None:
         return UNKNOWN
@@ -60,9 +60,9 @@ def format_usd(usd: float | None) -> str:
 
 
 def format_interval(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """Return an interval such as [45.9 s, 46.8 s], and its level unless that is 95%; "" for None.
+    """Return an interval such as [45.9 s, 46.8 s], or "" for None.
 
-    `write` formats each end.
+    The text includes the level unless it is 95%. `write` formats the two bounds.
     """
     if interval is None:
         return ""
@@ -71,7 +71,7 @@ def format_interval(interval: Interval | None, write: Callable[[float], str]) ->
 
 
 def _level(level: float) -> str:
-    """Return the level in percent, rounded down: never 95% for a level below it."""
+    """Return the level in percent, rounded down so that no level below 95% is shown as 95%."""
     return f"{int(level * 100 + 1e-9)}%"
 
 
@@ -96,17 +96,17 @@ def format_flops_per_second(rate: float | None) -> str:
 
 
 def pluralize(number: int, noun: str) -> str:
-    """Return a number and its noun, such as 1 job or 2 jobs; the plural ends in s."""
+    """Return a number and its noun, such as "1 job" or "2 jobs"; the plural always ends in s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def one_or_more(number: int, noun: str) -> str:
-    """Return pluralize()'s text with 1 in words, as in one run or 2 runs."""
+    """Return a number and its noun, such as "one run" or "2 runs"."""
     return f"one {noun}" if number == 1 else pluralize(number, noun)
 
 
 def nodes_text(nodes: int) -> str:
-    """Return a node count such as 1 node or 2 nodes."""
+    """Return a node count such as "1 node" or "2 nodes"."""
     return pluralize(nodes, "node")
 
 
@@ -122,7 +122,7 @@ def point_text(nodes: int, repeat: int) -> str:
 
 
 def join_words(words: Iterable[object]) -> str:
-    """Return "1, 2 and 4", or "none" if there is nothing to join."""
+    """Return the words as a list such as "1, 2 and 4", or "none" if there are none."""
     texts = [str(word) for word in words]
     if not texts:
         return "none"
@@ -130,6 +130,6 @@ def join_words(words: Iterable[object]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return any plain text as one line of Markdown."""
+    """Return plain text as one line of Markdown, with special characters escaped."""
     line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKDOWN_SPECIAL.sub(r"\\\1", line)

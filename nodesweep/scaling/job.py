@@ -1,7 +1,7 @@
 """Backend-neutral models of a job to run and of its status.
 
-A launcher (nodesweep/launch) takes a JobSpec and reports a JobStatus; the queue, the budget and the
-outcomes use nothing else of a backend's requests and responses.
+A launcher (nodesweep/launch) takes a JobSpec and reports a JobStatus. The queue, the budget and the
+outcomes use these models instead of a backend's own requests and responses.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from nodesweep.configs.training import Scalar, TrainingConfig
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured", "slurm"]
-"""The kind of platform; `measured`: a user's table of times, from unknown machines."""
+"""The kind of platform; `measured` stands for a user's table of times from unknown machines."""
 Retention = Literal["available", "in_use", "over"]
-"""State of the nodes kept after a job: waiting for another job, running one, or released."""
+"""State of the nodes that are kept after a job: waiting for the next job, in use, or released."""
 JobState = Literal["running", "stopping", "completed", "failed", "stopped"]
-"""`running` includes the wait for nodes; the last three are final."""
+"""State of a job; `running` includes the wait for nodes, and the last three are final."""
 FINAL_STATES: frozenset[JobState] = frozenset({"completed", "failed", "stopped"})
 OVER_TIME = "MaxRuntimeExceeded"
 """Prefix of the `reason` of a job that was stopped at its runtime limit."""
 TRAINING_PHASE = "Training"
-"""Name of the phase in which the program runs; other phases have the backend's names."""
+"""Name of the phase in which the program runs; backends choose the names of the other phases."""
 
 
 @dataclass(frozen=True)
 class ResolvedInputs:
-    """The results of earlier stages that a job needs besides config and point.
+    """The results of earlier stages that a job needs, in addition to its config and its point.
 
     `dataset_uri` is None if the config has no dataset. `dataset_folders` are the folders below it
     that become channels if dataset.channel is null.
@@ -46,20 +46,20 @@ class ResolvedInputs:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job to run; its name is computed from the other fields, so equal specs are the same job.
+    """A job to run; its name is computed from the other fields, so equal specs are the same job.
 
     Attributes:
         name: the job's name; empty while it is being computed.
-        digest: digest of the backend's request for the job without its name.
+        digest: digest of the backend's request, computed without the job's name.
         nodes: number of nodes.
-        repeat: the repeat of the point, from 1.
-        attempt: the attempt at the repeat, from 1.
-        inputs: the sweep, and its image, code and data.
+        repeat: number of the repeat, from 1.
+        attempt: number of the attempt at this repeat, from 1.
+        inputs: the sweep with its image, code and data.
         training: the config's `training` section for the job's arm.
         dataset: the config's `dataset` section; None without a dataset.
         hyperparameters: the program's arguments.
         variables: nodesweep's environment variables, in addition to training.environment.
-        platform: the config's section, with the settings of the arm; None for the launcher's own.
+        platform: the config's `platform` section for the job's arm; None: the launcher's settings.
     """
 
     name: str
@@ -81,10 +81,10 @@ class JobSpec:
 
 
 Render = Callable[[JobSpec], Mapping[str, Any]]
-"""Renders a spec as the request that its backend gets.
+"""A function that returns the backend's request for a spec.
 
-Without a name, the request lacks what identifies the job, so all attempts at a point have equal
-requests.
+If the spec has no name, nothing in the request identifies the job, so all attempts at a point have
+equal requests.
 """
 
 
@@ -112,37 +112,37 @@ class PhaseVisit(NamedTuple):
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job as its backend last reported it. Anything but the name and the state may be unknown.
+    """The status of a job as its backend last reported it; most fields can be unknown.
 
     Attributes:
         name: the job's name.
         state: the job's state.
-        phase: the backend's word for what the job is doing, shown to users.
-        message: the backend's comment on the phase; None if this backend gives none.
+        phase: the backend's name for what the job is doing, shown to users.
+        message: the backend's message about the phase; None if there is none.
         reason: why the job failed, or why it was stopped or abandoned.
         exit_message: the program's own failure message, if the backend reports it.
-        created_at: when the backend accepted the job; None for one that was just submitted.
-        started_at: when the job began its work, from which its runtime counts.
-        changed_at: when the backend last changed the job.
+        created_at: when the backend accepted the job; None just after its submission.
+        started_at: when the job began to run; its runtime counts from here.
+        changed_at: when the job last changed.
         ended_at: when the job reached its final state.
         billing_began_at: start of the billed time.
         billing_ended_at: end of the billed time.
         billable_seconds: billed seconds of each node, if the backend reports them.
         training_seconds: seconds of training that the backend reports, without interruptions.
-        billing: weight of the job's resources in a cluster's accounting; None if there is none.
+        billing: billing weight of the job's resources on a cluster; None if there is none.
         nodes: number of nodes.
         instance_type: type of the nodes.
         keep_alive_seconds: how long the nodes are kept, and billed, after the end.
-        retained_seconds: how long they were kept, growing until `retention` is `over`.
-        retention: what happens to the kept nodes; None if none are known.
+        retained_seconds: how long they have been kept so far; final once `retention` is `over`.
+        retention: state of the kept nodes; None if no kept nodes are known.
         reused_by: the job that took over the kept nodes.
         spot: True if the nodes are spot capacity.
-        visits: the phases that the job went through, in order; not the final state.
+        visits: the phases that the job went through, in order, without the final state.
         isolation: how the platform isolated emulated or shared nodes.
-        launch_path_only: why an emulated platform could only launch the job.
+        launch_path_only: why the job's time on an emulated platform is not a valid measurement.
         platform_kind: the kind of platform.
         region: the region.
-        cluster: name of the cluster; None for nodes of a cloud or of one machine.
+        cluster: name of the Slurm cluster; None elsewhere.
         image_uri: the container image.
         output_uri: where the job's output is, or will be.
         environment: the program's environment variables.
@@ -206,7 +206,10 @@ class JobStatus:
 
     @property
     def seconds_to_end(self) -> float | None:
-        """Seconds from the acceptance to the end, or to the last change, on the backend's clock."""
+        """Seconds from the creation of the job to its end, or to its last change until it ends.
+
+        Both times are from the backend's clock.
+        """
         end = self.ended_at or self.changed_at
         if end is None or self.created_at is None:
             return None
@@ -214,10 +217,10 @@ class JobStatus:
 
     @property
     def billed_seconds(self) -> float | None:
-        """Billed seconds of each node of an ended job; None if its end is unknown.
+        """Billed seconds of each node; None until the job has ended, or if that time is unknown.
 
-        Without reported billable seconds, it is billed from `billing_began_at` to
-        `billing_ended_at`; a job that ended before its nodes started costs nothing.
+        If the backend reports no billable seconds, the job is billed from `billing_began_at` to
+        `billing_ended_at`. A job that ended before its nodes started costs nothing.
         """
         if not self.has_ended:
             return None
@@ -231,9 +234,9 @@ class JobStatus:
 
     @property
     def billed_node_seconds(self) -> float | None:
-        """Nodes x (billed + kept seconds) of an ended job; None if its end is unknown.
+        """Billed seconds of all nodes, kept nodes included; None if `billed_seconds` is None.
 
-        Kept nodes count for their whole period until the retained time is final.
+        Until the retained time is final, kept nodes count for their whole keep-alive period.
         """
         if (billed := self.billed_seconds) is None:
             return None

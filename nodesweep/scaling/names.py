@@ -1,6 +1,7 @@
-"""The only place that builds sweep ids, job names, S3 keys, result file names and their digests.
+"""Build sweep ids, job names, S3 keys, names of result files, and the digests in them.
 
-Imports nothing heavy, because shell completion of sweep ids loads it.
+No other module builds them. This module imports nothing heavy, because the shell completion of
+sweep ids loads it.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ def canonical_digest(value: Any) -> str:
 
 
 def config_digest(config: BenchmarkConfig) -> str:
-    """Return the digest of what a config measures; only a config of equal digest resumes a sweep.
+    """Return the digest of the fields that affect what a sweep measures.
 
-    Fields marked NOT_MEASURED are left out: with a larger budget, for example, a sweep measures the
-    same points. Bucket, region and role are included, and the last component of each local path.
+    A sweep can be resumed only with a config that has the same digest. Fields marked NOT_MEASURED,
+    such as the budget, are left out. Bucket, region, role and the last component of each local path
+    are included.
     """
     from nodesweep.configs.section import NOT_MEASURED, WITH_SECRETS, marked_fields
 
@@ -70,7 +72,7 @@ def config_digest(config: BenchmarkConfig) -> str:
 
 
 def _leave_out(asked: dict[str, Any], path: Sequence[str]) -> None:
-    """Remove a field by its path; a missing section, such as an absent dataset, is fine."""
+    """Remove the field at a path, if it exists."""
     *sections, name = path
     for section in sections:
         asked = asked.get(section) or {}
@@ -78,7 +80,7 @@ def _leave_out(asked: dict[str, Any], path: Sequence[str]) -> None:
 
 
 def _leave_out_of_variant(settings: dict[str, Any], name: str) -> None:
-    """Remove a field from a variant's settings, of which each is a field or a section."""
+    """Remove a field from a variant's settings, whose keys name fields or whole sections."""
     settings.pop(name, None)
     for key, value in settings.items():
         if name.startswith(f"{key}."):
@@ -88,8 +90,8 @@ def _leave_out_of_variant(settings: dict[str, Any], name: str) -> None:
 def sweep_id(config: BenchmarkConfig, started: datetime) -> str:
     """Return <benchmark>-<UTC yyyymmddhhmmss>-<8 hex of the config digest>, at most 44 characters.
 
-    tasks/sweeps/ids.py picks `started`: the sweep's own start, or the next second that no other run
-    has taken.
+    tasks/sweeps/ids.py picks `started`: the time at which the sweep starts, or the next second that
+    no other run has taken.
     """
     return f"{config.name}-{started.astimezone(UTC):%Y%m%d%H%M%S}-{config_digest(config)[:8]}"
 
@@ -100,7 +102,7 @@ def is_sweep_id(text: str) -> bool:
 
 
 def sweep_age_key(sweep: str) -> tuple[str, str]:
-    """Return a key that sorts sweep ids by start, oldest first, and other strings before them."""
+    """Return a key that sorts sweep ids by start time, oldest first, after all other strings."""
     match = _SWEEP_ID.fullmatch(sweep)
     return (match["started"] if match else "", sweep)
 
@@ -161,8 +163,8 @@ def job_name(
 ) -> str:
     """Return a training job's name, at most 63 characters as SageMaker requires.
 
-    The longest has 44 + "-n512a-r50-a10-" + 4 hex digits of the request digest. `arm` is the
-    arm_code() in a sweep of several arms, otherwise "".
+    The longest name consists of a sweep id of 44 characters, "-n512a-r50-a10-" and 4 hex digits of
+    the request digest. `arm` is the arm_code() in a sweep of several arms, otherwise "".
     """
     return f"{sweep}-{JobKey(arm, nodes, repeat, attempt).text}-{request_digest[:4]}"
 
@@ -175,40 +177,42 @@ def validation_job_prefix(sweep: str) -> str:
 def validation_job_name(sweep: str, attempt: int, request_digest: str) -> str:
     """Return the name of the Processing job that validates a sweep's dataset.
 
-    At most 63 characters, SageMaker's limit: 44 + "-v10-" + 8 hex digits of the request digest.
+    The longest name consists of a sweep id of 44 characters, "-v10-" and 8 hex digits of the
+    request digest. SageMaker allows 63 characters.
     """
     return f"{validation_job_prefix(sweep)}{attempt}-{request_digest[:8]}"
 
 
 def sweep_of_validation_job(name: str) -> str | None:
-    """Return the sweep of one of nodesweep's Processing jobs, None for any other name."""
+    """Return the sweep of one of nodesweep's Processing jobs, or None for any other name."""
     match = _VALIDATION_JOB.match(name)
     return match["sweep"] if match and is_sweep_id(match["sweep"]) else None
 
 
 def attempt_of_validation_job(name: str) -> int | None:
-    """Return the attempt number of one of nodesweep's Processing jobs, None for any other name."""
+    """Return the attempt of one of nodesweep's Processing jobs, or None for any other name."""
     match = _VALIDATION_JOB.match(name)
     return int(match["attempt"]) if match else None
 
 
 def validation_request_key(prefix: str, sweep: str, job: str) -> str:
-    """Return the key of a Processing job's one input, the document with the validation request.
+    """Return the key of a Processing job's only input, the validation request.
 
-    It is written before the job is sent, so that stopping a sweep can find every such job.
+    The object is written before the job is submitted, so that stopping a sweep finds every such
+    job.
     """
     return f"{sweep_output_prefix(prefix, sweep)}/{job}/request/request.json"
 
 
 def validation_verdict_key(prefix: str, sweep: str, job: str) -> str:
-    """Return the key where SageMaker puts a Processing job's findings."""
+    """Return the key under which SageMaker stores the findings of a Processing job."""
     return f"{sweep_output_prefix(prefix, sweep)}/{job}/verdict/verdict.json"
 
 
 def validation_claims_prefix(prefix: str, sweep: str) -> str:
     """Return the prefix of a sweep's Processing job folders, one for each job ever claimed.
 
-    Appending the rest of a folder's name to validation_job_prefix() gives its job's name.
+    Appending the rest of a folder's name to validation_job_prefix() gives the name of its job.
     """
     return f"{sweep_output_prefix(prefix, sweep)}/{validation_job_prefix(sweep)}"
 
@@ -242,7 +246,7 @@ def source_key(prefix: str, content_digest: str) -> str:
 
 
 def proven_code_key(prefix: str, code_digest: str) -> str:
-    """Return the key of the object that exists once code of that digest has completed a point."""
+    """Return the key of the object that is written once code with this digest completes a point."""
     return f"{prefix}/code/proven/{code_digest[:32]}.json"
 
 
@@ -262,24 +266,24 @@ def sweep_config_key(prefix: str, sweep: str) -> str:
 
 
 def run_claim_key(prefix: str, sweep: str) -> str:
-    """Return the key of the object by which a run claims the ID of a new sweep."""
+    """Return the key of the object with which a run claims the ID of a new sweep."""
     return sweep_prefix(prefix, sweep) + "run.json"
 
 
 def stop_marker_key(prefix: str, sweep: str) -> str:
-    """Return the key of the object that exists while no further job of the sweep may start."""
+    """Return the key of the object that, while it exists, blocks new jobs of the sweep."""
     return sweep_prefix(prefix, sweep) + "stopped.json"
 
 
 def owner_key(prefix: str, sweep: str) -> str:
-    """Return the key of the heartbeat, rewritten every minute while a run drives the sweep."""
+    """Return the key of the heartbeat that a run writes every minute while it drives the sweep."""
     return sweep_prefix(prefix, sweep) + "owner.json"
 
 
 def claims_prefix(prefix: str, sweep: str, claimant: str | None = None) -> str:
     """Return the prefix of a sweep's job claims, claims/<claimant>/<job>.json.
 
-    A `claimant` of None gives the prefix of every claimant's claims.
+    Without a `claimant`, return the prefix of all claims.
     """
     return (
         sweep_prefix(prefix, sweep) + "claims/" + (f"{claimant}/" if claimant is not None else "")
@@ -292,7 +296,7 @@ def claim_key(prefix: str, sweep: str, job: str, claimant: str) -> str:
 
 
 def job_of_claim(key: str) -> str:
-    """Return the job that a claim's key names."""
+    """Return the name of the job from the key of a claim."""
     return key.rsplit("/", 1)[1].removesuffix(".json")
 
 
@@ -309,7 +313,7 @@ def job_output_key(prefix: str, sweep: str, job: str) -> str:
 def job_checkpoint_prefix(prefix: str, sweep: str, job: str) -> str:
     """Return the prefix of one job's checkpoints, which a restart of the same job restores.
 
-    Another attempt never restores them.
+    Other attempts never restore them.
     """
     return f"{sweep_output_prefix(prefix, sweep)}/{job}/checkpoints"
 
@@ -323,7 +327,8 @@ def report_folder_name(stem: str) -> str:
     """Return the folder name for a table's report, from the table's file stem.
 
     The name has only [A-Za-z0-9._-], is not hidden, and is neither a sweep id nor `latest`. Stems
-    that differ only in other characters share a folder. No sweep id contains an underscore.
+    that differ only in other characters share a folder. The prefix `table_` is unambiguous, because
+    sweep ids contain no underscore.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")
     if not safe:
@@ -332,22 +337,22 @@ def report_folder_name(stem: str) -> str:
 
 
 def of_arm(arm_name: str, file_name: str) -> str:
-    """Return the path, within a sweep's report, of a file of one arm's own report."""
+    """Return the path of a file in an arm's report, relative to the sweep's report folder."""
     return f"{arm_name}/{file_name}"
 
 
 def from_arm(file_name: str) -> str:
-    """Return the path of a sweep's file as seen from one arm's own report."""
+    """Return the path of a file in the sweep's report, relative to an arm's report folder."""
     return f"../{file_name}"
 
 
 def log_link(file_name: str) -> str:
-    """Return the path, within a sweep's report, of a log whose name log_file() returned."""
+    """Return the path of a log_file(), relative to the sweep's report folder."""
     return f"{LOGS}/{file_name}"
 
 
 def plot_name(kind: PlotKind, extension: str) -> str:
-    """Return a plot's file name such as `speedup.svg`; the extension comes without its dot."""
+    """Return a plot's file name such as `speedup.svg`; `extension` has no leading dot."""
     return f"{kind}.{extension}"
 
 
@@ -359,7 +364,7 @@ def history_prefix(prefix: str) -> str:
 def history_key(prefix: str, benchmark: str, sweep: str, schema_version: int) -> str:
     """Return the key of a sweep's Parquet file in the history.
 
-    Each benchmark is a Hive partition, each schema version a separate table.
+    Each benchmark is a Hive partition, and each schema version is a separate table.
     """
     return f"{history_prefix(prefix)}v{schema_version}/benchmark={benchmark}/{sweep}.parquet"
 
@@ -382,7 +387,7 @@ _VALIDATION_JOB = re.compile(r"^(?P<sweep>.+)-v(?P<attempt>\d+)-[0-9a-f]{8}$")
 
 
 def parse_job_name(name: str) -> JobKey | None:
-    """Return the place in its sweep of a nodesweep training job, None for any other name."""
+    """Return the key of a nodesweep training job, or None for any other name."""
     match = _JOB_NAME.match(name)
     return _key(match) if match else None
 
@@ -394,7 +399,7 @@ def _key(match: re.Match[str]) -> JobKey:
 def log_file(job: str, host: str) -> str:
     """Return the name of the file in LOGS that contains one node's log of a job.
 
-    For example, n4-r1-a2-ab12_algo-3.log for a training job and v1-0123abcd_algo-1.log for a
+    Examples are n4-r1-a2-ab12_algo-3.log for a training job and v1-0123abcd_algo-1.log for a
     Processing job.
     """
     sweep = sweep_of_job(job) or sweep_of_validation_job(job)
@@ -402,19 +407,19 @@ def log_file(job: str, host: str) -> str:
 
 
 def parse_log_file(name: str) -> tuple[JobKey, str] | None:
-    """Return (place of the job, host) from a log_file() name, None for any other."""
+    """Return (key of the job, host) from a log_file() name, or None for any other."""
     match = _LOG_FILE.fullmatch(name)
     return (_key(match), match["host"]) if match else None
 
 
 def parse_validation_log_file(name: str) -> tuple[int, str] | None:
-    """Return (attempt, host) from a Processing job's log_file() name, None for any other."""
+    """Return (attempt, host) from a Processing job's log_file() name, or None for any other."""
     match = _VALIDATION_LOG_FILE.fullmatch(name)
     return (int(match["attempt"]), match["host"]) if match else None
 
 
 def sweep_of_job(name: str) -> str | None:
-    """Return the sweep of one of nodesweep's training jobs, None for any other name."""
+    """Return the sweep of one of nodesweep's training jobs, or None for any other name."""
     match = _JOB_NAME.match(name)
     return match["sweep"] if match and is_sweep_id(match["sweep"]) else None
 
@@ -425,7 +430,7 @@ def console_url(bucket: str, key: str, region: str) -> str:
 
 
 def pretty_json(value: Any) -> bytes:
-    """Return the bytes of a JSON file: sorted keys, indented, with a final newline."""
+    """Return a value as indented JSON with sorted keys and a final newline."""
     return (
         json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False).encode()
         + b"\n"

@@ -1,4 +1,4 @@
-"""The base of every part of report.json."""
+"""The base model of the parts of report.json."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Part(BaseModel):
-    """The frozen base of every part; refuses unknown keys, NaN and infinity, which JSON lacks."""
+    """A frozen part of report.json that rejects unknown keys, NaN and infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)

@@ -1,8 +1,8 @@
-"""Hide secrets in all that nodesweep writes, since reports, records and logs are passed around.
+"""Hide secrets in everything that nodesweep writes, because reports, records and logs get shared.
 
 It hides (1) every value of a container's environment and of an image's build arguments, except in a
-request shown before it is sent; (2) every string under a name that looks like a secret's; (3) any
-part of a string that has the shape of a secret. The shapes come from detect-secrets 1.5.0 (its
+request shown before it is sent; (2) every string whose name suggests a secret; (3) any part of a
+string that has the shape of a secret. The shapes come from detect-secrets 1.5.0 (its
 plugins for AWS, GitHub, GitLab, JWT, npm, OpenAI, private keys, PyPI, SendGrid, Slack, Stripe,
 Telegram) and the issuers' documentation; the library itself is not used because it scans files and
 brings in an HTTP client.
@@ -73,7 +73,7 @@ _NOT_THE_VALUE = re.compile(r"(?i)\(hidden\)|(?:bearer|basic)\b")
 _SHORT_NUMBER = re.compile(
     r"(?i)[\"']?(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)[\"']?"
 )
-"""Measurements such as loss_per_token=0.5 and token: 17; ten or more digits may be a secret."""
+"""Measurements such as loss_per_token=0.5 and token: 17; ten or more digits can be a secret."""
 
 _SHAPES = tuple(
     (re.compile(pattern), shown)
@@ -114,14 +114,14 @@ _SHAPES = tuple(
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\ \t\r\n"
 MAX_KEY_LINES = 256
-"""Lines after which a private key without an END line no longer hides the log.
+"""Maximum number of log lines that are hidden after the BEGIN line of a key without an END line.
 
 A 16,384-bit RSA key has 200 lines of 64 characters.
 """
 
 
 def hide_secrets(value: Any) -> Any:
-    """Return the plain value with its secrets replaced.
+    """Return a JSON-like value with its secrets replaced.
 
     Numbers, booleans and null are unchanged.
     """
@@ -135,10 +135,10 @@ def hide_secrets(value: Any) -> Any:
 def hide_in_request(
     request: Mapping[str, Any], open_variables: Collection[str] = ()
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return a CreateTrainingJob request as it is shown before it is sent, and its masked members.
+    """Return a CreateTrainingJob request to show to the user, with its secrets masked.
 
-    Environment values are masked only where their name or shape is a secret's, and not if they are
-    among `open_variables`.
+    Environment values are masked only if their name or shape suggests a secret. Variables named in
+    `open_variables` are never masked.
 
     Returns:
         (request to show, paths of the masked members such as Environment.HF_TOKEN).
@@ -154,7 +154,7 @@ def hide_in_request(
 
 
 def _masked(sent: Any, shown: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of the strings that differ."""
+    """Yield the paths of the strings that differ between the two values."""
     if isinstance(sent, Mapping):
         for key, value in sent.items():
             yield from _masked(value, shown[key], f"{path}.{key}" if path else str(key))
@@ -168,9 +168,9 @@ def _masked(sent: Any, shown: Any, path: str = "") -> Iterator[str]:
 def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
     """Return the config as JSON for a record or report that is read back as a config.
 
-    The model hides the environment and build arguments. Elsewhere only hyperparameters and
-    expectation arguments are masked, which nothing but the training program and the validation
-    reads; buckets, names, tags, channels and patterns are unchanged.
+    The model hides the environment and build arguments. Of the other fields, only hyperparameters,
+    the settings of variants and expectation arguments are masked. Buckets, names, tags, channels
+    and patterns are unchanged.
     """
     plain = config.model_dump(mode="json")
     training = plain["training"]
@@ -186,7 +186,7 @@ def hide_in_text(text: str) -> str:
     """Return the text with everything that has the shape of a secret replaced."""
     text, _ = _without_keys(text, is_in_key=False)
     text = _known.hide(text)
-    if "\\" in text:  # JSON and repr() end lines with \n, which is no word boundary
+    if "\\" in text:  # JSON and repr() write line ends as \n, which hides word boundaries
         parts = _ESCAPED_SPACE.split(text)
         text = "".join(part if at % 2 else _without_shapes(part) for at, part in enumerate(parts))
     return _without_shapes(text)
@@ -203,7 +203,7 @@ def _without_shapes(text: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """Return the text with the values under secret names replaced; see is_secret_name()."""
+    """Return the text with the values of secret names replaced; see is_secret_name()."""
     shown, end = [], 0
     for found in _NAMED.finditer(text):
         if found.start() < end or not _names_a_secret(found):
@@ -225,7 +225,7 @@ def _without_named(text: str) -> str:
 
 
 def _names_a_secret(found: re.Match[str]) -> bool:
-    """Return True if the name is a secret's and its value follows."""
+    """Return True if the match is a secret name that is followed by its value."""
     is_assigned = found["between"].strip().startswith(("=", ":", "-", ">"))
     if not is_assigned and not found["dashes"]:
         return False
@@ -235,14 +235,14 @@ def _names_a_secret(found: re.Match[str]) -> bool:
 
 
 class _KnownSecrets:
-    """The secrets that this process has been told to hide, of any shape."""
+    """The values passed to remember_secrets(), whatever their shape."""
 
     def __init__(self) -> None:
         self._forms: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, values: Iterable[str]) -> None:
-        """Hide these values from now on, in every spelling of _forms_of()."""
+        """Hide these values from now on, in all forms that _forms_of() returns."""
         forms = {form for value in values for form in _forms_of(value)} - self._forms
         if forms:
             self._forms |= forms
@@ -250,7 +250,7 @@ class _KnownSecrets:
             self._pattern = re.compile("|".join(map(_as_pattern, longest_first)))
 
     def hide(self, text: str) -> str:
-        """Return the text with the known secrets replaced."""
+        """Return the text with the added values replaced."""
         return self._pattern.sub(HIDDEN, text) if self._pattern else text
 
 
@@ -277,13 +277,13 @@ def secrets_of(config: BenchmarkConfig) -> list[str]:
 
 
 def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
-    """Return the strings under secret names, and the passwords in URLs under any name.
+    """Return the strings with secret names, and the passwords in all URLs.
 
     Args:
         values: Strings and other values by name.
-        is_closed: True if the mapping's values are never shown (environment, build arguments), so
-            that random strings count too: 12 or more characters with letters and digits, and no
-            path.
+        is_closed: True for a mapping whose values are never shown, such as the environment. Strings
+            that look random are then secrets too: 12 or more characters with letters and digits,
+            and without slashes or spaces.
     """
     texts = {
         name: value
@@ -301,11 +301,11 @@ def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
 
 
 def _in_urls(text: str) -> Iterator[str]:
-    """Yield each URL's password, or its user if that is a token, as written and decoded."""
+    """Yield the passwords in URLs, or user names that look like tokens, as written and decoded."""
     for start, end in url_users(text):
         user, _, password = text[start:end].partition(":")
         secret = password or (user if _is_random("", user) else "")
-        # In a secret with an @, the part from there on may belong to the rest of the URL.
+        # If the secret contains an @, the text after it could be the host.
         yield from {secret, unquote(secret), secret.partition("@")[0]} - {""}
 
 
@@ -316,7 +316,7 @@ def secrets_of_job(hyperparameters: Mapping[str, str], environment: Mapping[str,
 
 
 def _decoded(text: str) -> Any:
-    """Return a hyperparameter as it was configured; the toolkit sends each as JSON."""
+    """Return a hyperparameter as it was configured; the toolkit encodes every value as JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -325,7 +325,7 @@ def _decoded(text: str) -> Any:
 
 MIN_SECRET_CHARACTERS = 4
 _WHOLE_WORD_BELOW = 8
-"""Shorter secrets are replaced only as whole words."""
+"""Length below which a secret is replaced only as a whole word."""
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
@@ -340,7 +340,7 @@ def _is_random(name: str, value: str) -> bool:
 
 
 def _forms_of(value: str) -> set[str]:
-    """Return the spellings of a value, and of each of its lines, that programs print."""
+    """Return the forms in which a program could print a value or one of its lines."""
     plain = {value, *(line.strip() for line in value.splitlines())}
     forms = set()
     for one in plain:
@@ -359,9 +359,9 @@ def _as_pattern(form: str) -> str:
 
 
 class LogHider:
-    """A filter that hides secrets, including multiline private keys, in one log stream's lines.
+    """A filter that hides secrets in the lines of one log stream, including multiline private keys.
 
-    Use one instance per stream: only the preceding lines show that a line belongs to a key.
+    Use one instance per stream, because only the preceding lines show that a line belongs to a key.
     """
 
     def __init__(self) -> None:
@@ -370,7 +370,8 @@ class LogHider:
     def hide(self, lines: Iterable[str]) -> list[str]:
         """Return the next lines with their secrets hidden.
 
-        If a key that began before the first line ends, the lines up to its end are hidden too.
+        If the lines contain the end of a key but not its beginning, everything up to the end of the
+        key is hidden too.
         """
         shown: list[str] = []
         for line in lines:
@@ -391,14 +392,14 @@ class LogHider:
 
 
 def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
-    """Return the text with its private keys replaced, and whether it ends within one.
+    """Return the text with its private keys replaced, and True if it ends within a key.
 
     If the beginning of a key was cut off, everything back to the last character that cannot be part
     of a key is removed.
 
     Args:
-        text: One line or many.
-        is_in_key: Whether the text begins within a key.
+        text: One or more lines.
+        is_in_key: True if the text begins within a key.
     """
     parts, end = [HIDDEN] if is_in_key else [], 0
     for edge in _KEY_EDGE.finditer(text):
@@ -413,7 +414,7 @@ def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
 
 @functools.lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Return True if values under this name must not be repeated."""
+    """Return True if the value of this name must not be shown."""
     words = [word.lower() for word in _WORD.findall(name)]
     pairs = [*pairwise(words)]
     is_variable = name.isupper() and bool(pairs)
@@ -435,7 +436,8 @@ def _hide_entry(name: str, value: Any) -> Any:
 def _hide_all(value: Any) -> Any:
     """Return the value with every string in it replaced.
 
-    Keys of mappings stay, as do the names and types in CodeBuild's list of variables.
+    The keys of mappings are unchanged, and so are the names and types in CodeBuild's list of
+    variables.
     """
     if isinstance(value, Mapping):
         return {

@@ -9,15 +9,15 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-_MOST_SUMMED = 250  # degrees of freedom; above, the expansion is accurate to 1e-10
+_MOST_SUMMED = 250  # degrees of freedom; above this, the expansion is accurate to 1e-10
 _MOST_STEPS = 50
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(freedom: int, probability: float) -> float:
-    """Return t with P(T <= t) = probability, for T with `freedom` degrees of freedom.
+    """Return t such that P(T <= t) = probability, for T with `freedom` degrees of freedom.
 
-    For probabilities from 0.6 to 1 - 1e-6 it is within 1e-9 of SciPy's stdtrit.
+    For probabilities from 0.6 to 1 - 1e-6, the result is within 1e-9 of SciPy's stdtrit.
 
     Args:
         freedom: Degrees of freedom, at least 1.
@@ -27,11 +27,14 @@ def t_quantile(freedom: int, probability: float) -> float:
         ValueError: An argument is out of its range.
     """
     if not 0.5 < probability < 1 or freedom < 1:
-        raise ValueError(f"got {freedom} degrees of freedom and a probability of {probability}")
+        raise ValueError(
+            "expected at least 1 degree of freedom and a probability between 0.5 and 1, got "
+            f"{freedom} and {probability}"
+        )
     normal = NormalDist().inv_cdf(probability)
     if freedom > _MOST_SUMMED:
         return _expanded(freedom, normal)
-    # Newton's method from the left of the root converges: above 0 the CDF is concave
+    # Newton's method converges from the left of the root, because the CDF is concave above 0
     density_at_0 = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
     density_at_0 /= math.sqrt(freedom * math.pi)
     t = normal
@@ -45,7 +48,7 @@ def t_quantile(freedom: int, probability: float) -> float:
 
 
 def _between(freedom: int, t: float) -> float:
-    """Return P(-t < T < t), a sum with one term per two degrees of freedom.
+    """Return P(-t < T < t) as a sum with one term for every two degrees of freedom.
 
     Abramowitz and Stegun, *Handbook of Mathematical Functions*, 26.7.3 and 26.7.4.
     """
@@ -61,7 +64,7 @@ def _between(freedom: int, t: float) -> float:
 
 
 def _expanded(freedom: int, x: float) -> float:
-    """Return the t quantile from the normal one `x`, expanded in powers of 1/freedom (26.7.5)."""
+    """Return the t quantile as a series in 1/freedom, given the normal quantile `x` (26.7.5)."""
     n = freedom
     return (
         x

@@ -1,1 +1,1 @@
-"""Outcomes: the results of a job, read from its description, metrics.json and log."""
+"""Read the outcome of a job from its description, metrics.json and log."""

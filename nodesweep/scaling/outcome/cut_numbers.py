@@ -4,7 +4,7 @@
     '1,234.5'
     >>> whole_number("took 12.5 s", 5, 9)
 
-Such a part of a number is never a measurement.
+A part of a number is never a measurement.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OTHER_ENDS = (";", " ", "}")
 
 
 def whole_number(text: str, start: int, end: int) -> str | None:
-    """Return the word around text[start:end] if that is part of a longer number, else None."""
+    """Return the whole word if text[start:end] is part of a longer number, else None."""
     if not (_goes_on(text, start, end) or _began(text, start, end)):
         return None
     before = _WORD_BEFORE.search(text[max(0, start - _LONGEST_WORD) : start])
@@ -37,11 +37,11 @@ def whole_number(text: str, start: int, end: int) -> str | None:
 
 
 def cut_by(pattern: Any, text: str, match: Any) -> str | None:
-    r"""Return the whole word if a metric definition's group matched part of a number, else None.
+    r"""Return the whole word if the group of a metric definition matched part of a number.
 
-    Characters that the definition requires next to its group are not part of the number:
-    "([0-9.]+)s" names a unit, "([0-9]+)\.[0-9]+" whole seconds. A character is required if the
-    definition does not match without it.
+    Return None if it matched all of the number. Characters that the definition requires next to its
+    group are not part of the number: "([0-9.]+)s" requires a unit, and "([0-9]+)\.[0-9]+" reads
+    whole seconds. A character is required if the definition does not match without it.
     """
     start, end = match.span(1)
     word = whole_number(text, start, end)
@@ -60,7 +60,7 @@ def cut_by(pattern: Any, text: str, match: Any) -> str | None:
 
 def _matches_alike(pattern: Any, text: str, match: Any) -> bool:
     again = pattern.search(text, match.start())
-    if again is None and match.start() < match.start(1):  # a match may also start at the group
+    if again is None and match.start() < match.start(1):  # a match can also start at the group
         again = pattern.search(text, match.start(1))
     return again is not None and again.span(1) == match.span(1)
 

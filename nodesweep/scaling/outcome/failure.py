@@ -1,7 +1,7 @@
 """Find the node of a failed job that failed first, and whether it ran out of memory.
 
-FailureReason only sometimes names the node. A failing node takes the others down with it: they lose
-their connection and fail too. So the first failure counts, and a lost connection does not.
+FailureReason does not always name the node. When a node fails, the others lose their connection and
+fail too, so the first failure counts and lost connections do not.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from nodesweep.scaling.outcome.program_error import (
 from nodesweep.scaling.outcome.program_log import ProgramLog, find_program_lines
 
 MAX_LINES = 20
-"""Number of lines kept from the failed node's log, and from the other nodes' logs together."""
-# "AlgorithmError: algo-2: …"; further on, a reason may name the peer that was lost.
+"""Number of lines kept from the log of the failed node, and from all other logs together."""
+# "AlgorithmError: algo-2: …". Node names later in a reason can be of a peer that was lost.
 _BLAMED = re.compile(r"(?:\w+: )?(?P<host>algo-[1-9]\d*)\b")
 _LINE = re.compile(r"(?P<host>algo-[1-9]\d*): (?P<text>.*)", re.DOTALL)
 _FAILURE = re.compile(
@@ -33,10 +33,10 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 Memory = Literal["accelerator", "main", "killed"]
-"""The memory that ran out: an accelerator's, a node's main memory, or possibly the latter.
+"""The memory that ran out: accelerator memory, main memory, or possibly main memory ("killed").
 
-"killed": SIGKILL ended a process. The kernel sends it when main memory runs out, but it is also
-sent for other reasons.
+"killed" means that a process got SIGKILL. The kernel sends it when main memory runs out, but it can
+have other causes.
 """
 # Messages of PyTorch, NumPy, C++ and the launchers, the least ambiguous first.
 _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
@@ -62,7 +62,7 @@ _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
         re.compile(r"\bexit ?code\W{1,5}(?:137|-9)\b|\bsignal 9\b|\bSIGKILL\b", re.IGNORECASE),
     ),
 )
-# The local platform ends the other nodes of a failed job, and logs that in their logs.
+# The local platform stops the other nodes of a failed job, and reports that in their logs.
 _PLATFORM = re.compile(r"(?:algo-[1-9]\d*: )?\[platform\] ")
 _SAID_CHARACTERS = 200
 
@@ -75,7 +75,7 @@ class MemoryShortage(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A parsed line of a job's log: its node, None if it names none, and that node's text."""
+    """A parsed log line: its node or None, the text that the node wrote, and the whole line."""
 
     host: str | None
     text: str
@@ -86,10 +86,13 @@ class _Line(NamedTuple):
 class FailureLog:
     """The last log lines of a job that did not complete.
 
-    `host` is the node that failed first, None if unknown. The lines are those of the program if a
-    node's program wrote any, else the end of the log. `rank` is the one that torchrun reports as
-    the first to fail. `error` is read from everything that the program wrote, since the frame of
-    the user's code may be far above the end of a traceback.
+    Attributes:
+        host: the node that failed first; None if unknown.
+        lines: the last lines of that node's program, or of its log if the program wrote nothing.
+        other_lines: the last lines of the other nodes.
+        rank: the rank that failed first, according to the launcher; None if unknown.
+        error: the error of the program; all of its lines are searched, because the frame in the
+            user's code can be far above the end of a traceback.
     """
 
     host: str | None
@@ -100,12 +103,17 @@ class FailureLog:
 
 
 def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) -> FailureLog:
-    """Split a job's log ("algo-N: text", by time) into the failed node's and others' last lines.
+    """Return the last log lines of the failed node and of the other nodes.
 
-    The failed node is the one that `reason` begins with, else the one with the first line that
-    reports its own failure. If no node did, or the job was stopped, the lines are not split.
-    Lines of the SageMaker toolkit and torchrun around the program's own are left out
+    The failed node is the node that `reason` begins with, or else the first node that logs a
+    failure of its own. If it is unknown, or if the job was stopped, the lines are not split.
+    Lines of the SageMaker toolkit and of torchrun are left out
     (nodesweep/scaling/outcome/program_log.py).
+
+    Args:
+        reason: The job's FailureReason.
+        log: The log lines of all nodes, "algo-N: text", in time order.
+        failed: True if the job failed, False if it was stopped.
     """
     lines = _with_whole_dumps([_parsed(line) for line in log])
     at: dict[str | None, list[int]] = {}  # node -> indices of its lines
@@ -128,7 +136,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     ]
     error = find_program_error(
         [line.text for line in own],
-        None if launchers else reason,  # mpirun's own codes, 132 or 135, are not signals
+        None if launchers else reason,  # mpirun's own exit codes, 132 and 135, are not signals
         found.failed_rank,
         found.exit_code,
         found.program,
@@ -147,7 +155,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
 
 
 def _with_whole_dumps(lines: list[_Line]) -> list[_Line]:
-    """Return the lines with each fault handler dump reassembled where it began."""
+    """Return the lines, with the dumps of Python's fault handler reassembled."""
     at: dict[str | None, list[int]] = {}
     for index, line in enumerate(lines):
         at.setdefault(line.host, []).append(index)
@@ -171,12 +179,11 @@ def _last_lines(lines: Sequence[_Line]) -> tuple[str, ...]:
 
 
 def _of_others(lines: Sequence[_Line], host: str | None) -> list[_Line]:
-    """Return the lines of the other nodes; none if the failed node is unknown."""
     return [line for line in lines if host not in (None, line.host)]
 
 
 def _first_to_fail(lines: Sequence[_Line]) -> str | None:
-    """Return the node with the first line that reports its own failure, not a lost connection."""
+    """Return the node with the first line that reports a failure other than a lost connection."""
     told = (
         line for line in lines if _FAILURE.search(line.text) and not CONSEQUENCE.search(line.text)
     )
@@ -184,7 +191,7 @@ def _first_to_fail(lines: Sequence[_Line]) -> str | None:
 
 
 def name_host(reason: str | None, host: str | None) -> str | None:
-    """Return the reason with the failed node appended, unless it already begins with a node."""
+    """Return the reason with the failed node appended, unless the reason begins with a node."""
     if host is None or _blamed(reason) is not None:
         return reason
     said = f"{host} failed first, according to its log"
@@ -197,7 +204,7 @@ def _blamed(reason: str | None) -> str | None:
 
 
 def memory_that_ran_out(reason: str | None, log: Sequence[str]) -> MemoryShortage | None:
-    """Return the memory that a failed job ran out of, according to its reason and log, or None."""
+    """Return the memory that a failed job ran out of, by its reason and log; None if it did not."""
     spoken = map(without_colours, [*(reason or "").splitlines(), *log])
     lines = [line for line in spoken if not _PLATFORM.match(line)]
     for memory, words in _SHORTAGES:

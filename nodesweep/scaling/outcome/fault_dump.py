@@ -1,8 +1,8 @@
 """Reassemble the lines of Python's fault handler, which reports crashes of native code.
 
-The handler writes word by word, and the SageMaker toolkit logs every piece that it reads as a line:
-`File`, `"`, `/opt/ml/code/train.py`, `"`, `, line`, `3`, `in`, `step` (sagemaker-training 5.1.4,
-seen on Python 3.11).
+The handler writes word by word, and the SageMaker toolkit logs each piece that it reads as a line:
+`File`, `"`, `/opt/ml/code/train.py`, `"`, `, line`, `3`, `in`, `step` (observed with
+sagemaker-training 5.1.4 on Python 3.11).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FRAME = re.compile(r'\s*File\s*"\s*([^"]+?)\s*"\s*,\s*line\s+(\d+)\s+in\s+(\S+)
 
 
 class Dump(NamedTuple):
-    """A dump among a node's lines, from `begin` to `end` (exclusive), and its reassembled lines."""
+    """The reassembled lines of a dump, and its position in the log from `begin` up to `end`."""
 
     begin: int
     end: int
@@ -33,7 +33,7 @@ class Dump(NamedTuple):
 
 
 def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
-    """Yield the dumps in one node's log, whose lines come without the node's name."""
+    """Yield the dumps in the log of one node, whose lines have no prefix of the node."""
     at = 0
     while at < len(lines):
         if not lines[at].startswith(BEGIN):

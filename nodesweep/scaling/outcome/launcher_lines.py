@@ -1,8 +1,9 @@
 """Recognize torchrun's messages about an agent that left the rendezvous before other agents.
 
-In a completed job, this is a harmless race; in a failed one, a consequence. The formats are those
-of torch 2.13 (TCPStore.cpp, dynamic_rendezvous.py); since torch 2.3, a rank's own lines in this
-format begin with its mark, "[rank1]:", so they are not mistaken for an agent's.
+In a completed job, they show a harmless race; in a failed job, they are a consequence of the
+failure. The formats were taken from torch 2.13 (TCPStore.cpp, dynamic_rendezvous.py). Since torch
+2.3, lines of a rank in this format begin with "[rank1]:", which distinguishes them from lines of an
+agent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _STACK = re.compile(r"Exception raised from \w+ at |frame #\d+: |<omitting pytho
 def is_of_race(line: str, follows_race: bool) -> bool:
     """Return True if the line is part of a message about the race.
 
-    `follows_race` is True if the previous line is.
+    `follows_race` is True if the previous line is part of such a message.
     """
     return bool(
         _STORE_LOST.match(line)

@@ -1,7 +1,7 @@
-"""Classify the lines of a running job's log as the program's or the surrounding software's.
+"""Separate the lines that a program logs from those of the software around it.
 
-`nodesweep run` shows the program's lines and keeps the others in the run's log. The formats are
-those of sagemaker-training 5.1.4 (logging_config.py, modules.py) and pip 24 to 25.
+`nodesweep run` shows the program's lines and writes the others only to its own log. The formats
+were taken from sagemaker-training 5.1.4 (logging_config.py, modules.py) and pip 24 to 25.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from nodesweep.scaling.outcome.plain_lines import plain_lines
 
 LineKind = Literal["program", "toolkit", "platform", "repeat"]
 MAX_TEXTS_REMEMBERED = 5000
-"""Number of lines remembered per job to find repeats; ranks repeat a line within seconds."""
+"""Number of lines remembered per job to find repeats, which ranks write within seconds."""
 TRACEBACK_LINES = 200
-"""Number of lines after a traceback's first line, per node, that never count as repeats."""
+"""Number of lines that never count as repeats after the first line of a node's traceback."""
 MAX_LINE_CHARACTERS = 1000
-"""Number of characters of a line that are searched for a step."""
+"""Number of characters at the start of a line that are searched for a step."""
 _TOOLKIT = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
     r" (?:sagemaker-training-toolkit|sagemaker-containers|sagemaker_\w+_container(?:\.\w+)*)"
@@ -28,7 +28,8 @@ _TOOLKIT = re.compile(
 )
 _INVOKES, _INSTALLS = "Invoking user script", "Installing dependencies"
 _COMMAND_FOLLOWS = "Invoking script with the following command:"
-# The dump: two headings, the training environment as indented JSON, and NAME=value lines.
+# The environment dump: two headings, the training environment as indented JSON, and NAME=value
+# lines.
 _DUMPED = re.compile(
     r"Training Env:|Environment variables:"
     r'|\s*[{}\[\]]{1,2},?|\s*"[^"]*"(?:: ?.+)?,?|\s*-?[\d.]+,?|\s*(?:true|false|null),?'
@@ -53,16 +54,16 @@ _STEP = re.compile(
 
 
 class Step(NamedTuple):
-    """The step in a line and the total number of steps, None if the line has no total."""
+    """The step that a line reports, and the total number of steps or None."""
 
     step: int
     of: int | None
 
 
 def step_of(line: str) -> Step | None:
-    """Return the optimizer step in a program's line, or None.
+    """Return the optimizer step that a program's line reports, or None.
 
-    Of several states of a progress bar, the last one counts.
+    If the line has several states of a progress bar, the last one counts.
     """
     for part in reversed(plain_lines(line)):
         if found := _STEP.search(part.unmarked[:MAX_LINE_CHARACTERS]):
@@ -72,8 +73,6 @@ def step_of(line: str) -> Step | None:
 
 @dataclass
 class _Node:
-    """The state of reading one node's log."""
-
     within: Literal["", "dump", "command", "pip"] = ""
     traceback_lines: int = 0
     is_in_race: bool = False
@@ -83,17 +82,19 @@ class _Node:
 class LineKinds:
     """A classifier for the log lines of all nodes of one job, in the order in which they arrive.
 
-    Later lines are not known yet, so in doubt a line counts as the program's. Only these do not:
+    Lines are classified without knowing what follows, so a line counts as the program's unless it
+    certainly is one of these:
 
     - toolkit: DEBUG and INFO lines with the prefix of the SageMaker training toolkit or its
-      container library; the environment dump after "Invoking user script", up to and including the
-      launcher's command; pip's output after "Installing dependencies", up to the toolkit's next
-      line. Each is recognized by form and place, never by place alone: the first line of a
-      different form ends the dump. Also the messages of torchrun's agents about a store that ended
-      with another agent (nodesweep/scaling/outcome/launcher_lines.py).
-    - platform: the local platform's messages on a node's CPU quota ("[platform] boot took").
-    - repeat: a line that another node, or another marked rank, has already written, word for word
-      and as often. Lines that follow a traceback's first line are never repeats.
+      container library; the environment dump from "Invoking user script" to the command of the
+      launcher; the output of pip from "Installing dependencies" to the next line of the toolkit.
+      Both the position and the form of a line must match, so the first line of a different form
+      ends the dump. Messages of torchrun's agents about a store that closed with a different agent
+      are toolkit lines too (nodesweep/scaling/outcome/launcher_lines.py).
+    - platform: the messages of the local platform on the CPU quota of a node ("[platform] boot
+      took").
+    - repeat: a line that a different node, or a different marked rank, has already written at least
+      as many times. Lines of a traceback are never repeats.
     """
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
@@ -119,7 +120,7 @@ class LineKinds:
         return "repeat" if is_repeat and text else "program"
 
     def _was_logged(self, speaker: str, text: str) -> bool:
-        """Return True if another speaker has already written the text as often as this one."""
+        """Return True if a different process has already written the text at least as often."""
         times = self._said.setdefault(text, Counter())
         times[speaker] += 1
         if len(self._said) > MAX_TEXTS_REMEMBERED:

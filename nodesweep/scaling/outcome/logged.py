@@ -1,8 +1,8 @@
 """Read a program's measurements from its log, and from the metrics that the platform found.
 
-Lines such as `name=value;` replace a missing metrics.json (docs/own-code.md).
-The platform has the last value that a metric definition matched on any node, whereas the log
-distinguishes the ranks, so that the slowest one counts; a value from the log therefore replaces it.
+Lines such as `name=value;` replace a missing metrics.json (docs/own-code.md). For a metric
+definition, the platform reports the last match on any node. The log distinguishes the ranks, so
+that the value of the slowest rank can be used; values from the log therefore take precedence.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ NUMBERS = (
     "world_size",
 )
 """The names that are read, from lines and from metric definitions of the same name."""
-# the slowest rank's value counts; for all other names, the latest line's
+# the value of the slowest rank counts; for all other names, the value of the latest line
 _PER_RANK = ("train_seconds", "steady_step_seconds")
-# Places in metrics.json of numbers that have a different name there.
+# The paths of numbers that have a different name in metrics.json.
 _IN_FILE = {
     "planned_steps": ("probe", "planned_steps"),
     "steady_step_seconds": ("steady", "step_seconds"),
     "world_size": ("world", "world_size"),
 }
 _MOST_LINE_CHARACTERS = 10_000
-_MOST_CHECKED = 100  # maximum numbers per line; each may take five more searches
+_MOST_CHECKED = 100  # maximum numbers per line; a number can take five more searches
 _WARM_UP_STEPS = 10  # excluded from the steady step time (docs/method.md, "Steady window")
-# Lines in which launchers and frameworks report the number of processes; a program's own line is
-# `world_size=N;`.
+# Lines in which frameworks report the number of processes; programs print `world_size=N;`.
 _FRAMEWORKS = (
     re.compile(r"^Num processes: (\d+)$"),  # accelerate: print(accelerator.state)
     re.compile(r"distributed processes registered\. Starting with (\d+) processes"),  # Lightning
@@ -55,7 +54,7 @@ _FRAMEWORKS = (
 
 
 class UnmatchedMetric(NamedTuple):
-    """A metric definition that matched no number in a job's log; `nearest` is the closest line."""
+    """A metric definition that matched no number in a log; `nearest` is the most similar line."""
 
     name: str
     regex: str
@@ -63,7 +62,7 @@ class UnmatchedMetric(NamedTuple):
 
 
 class CutNumber(NamedTuple):
-    """A number in a job's log of which only a part was read, so that it does not count.
+    """A number in a job's log that was ignored because only a part of it would have been read.
 
     `regex` is the metric definition that matched the part, None for a `name=value` line; `line` is
     "algo-1: text".
@@ -76,7 +75,7 @@ class CutNumber(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The cut number and its remedy in words."""
+        """The reason and the remedy in words."""
         if self.regex is None:
             said, remedy = "", f"Print {self.name}=1234.5, without separators or units."
         else:
@@ -94,11 +93,17 @@ class CutNumber(NamedTuple):
 class Logged(NamedTuple):
     """The measurements in a log.
 
-    `world_sizes` are all numbers of processes in it. A time is None if no line has it. `unmatched`
-    has the metric definitions that matched nothing, neither on the platform nor here; () if no
-    line of the log could be read. `cut` are numbers that would be read in part, one for each name
-    whose value is unknown for that reason. `steady_seconds` are the times of the steady steps, the
-    slowest rank's of each, if the log has a line for each.
+    Attributes:
+        numbers: values by name (NUMBERS).
+        world_sizes: all numbers of processes that the log reports.
+        start_unix_seconds: when the program started; None if no line has it.
+        first_step_unix_seconds: when the first step was logged; None if no line has a step.
+        unmatched: metric definitions that matched nothing on the platform or here; empty if the
+            log could not be read.
+        steady_seconds: times of the steady steps on the slowest rank, if the log has a line for
+            every step.
+        cut: for each name whose value is unknown because a number would be read only in part, that
+            number.
     """
 
     numbers: Mapping[str, float] = {}
@@ -111,10 +116,11 @@ class Logged(NamedTuple):
 
 
 def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool:
-    """Return True if metrics.json lacks a number that the log may have.
+    """Return True if metrics.json lacks a number that the log could provide.
 
-    That is the train time, the number of processes or, in a probe, the steps of a whole run. If
-    metrics.json has observed values, the log is read too, since the program's own take precedence.
+    These numbers are the train time, the number of processes and, for a probe, the steps of a full
+    run. If metrics.json has observed values, the log is needed too, because values that the program
+    reports take precedence.
     """
     if is_observed(metrics) or (is_probe and not reports_steps(metrics)):
         return True
@@ -124,7 +130,7 @@ def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool
 
 
 def missing_metrics(job: JobStatus) -> dict[str, str]:
-    """Return the names and expressions of metric definitions for which the job has no value."""
+    """Return the expressions of the metric definitions without a value, by metric name."""
     return {
         name: regex
         for name, regex in job.metric_definitions.items()
@@ -133,10 +139,9 @@ def missing_metrics(job: JobStatus) -> dict[str, str]:
 
 
 def uses_definitions(job: JobStatus, metrics: Mapping[str, Any] | None) -> bool:
-    """Return True if any value matched by the job's metric definitions is used.
+    """Return True if a metric definition of the job provides a value that metrics.json lacks.
 
-    A value is used if metrics.json lacks it. The log is then needed to see if only part of a number
-    was matched.
+    The log is then needed to check that the definition matches the whole number.
     """
     return any(
         name in NUMBERS and nested_value(metrics, _IN_FILE.get(name, (name,))) is None
@@ -145,12 +150,12 @@ def uses_definitions(job: JobStatus, metrics: Mapping[str, Any] | None) -> bool:
 
 
 def read_logged(job: JobStatus, lines: Iterable[LogLine] = ()) -> Logged:
-    """Read a job's final metrics and its log lines, of all nodes and in time order.
+    """Read the final metrics of a job, and its log lines of all nodes in time order.
 
     A metric definition for one of the NUMBERS, or for step_seconds, replaces the search for
-    `name=value;`, so that any wording can be read. A step's time without `step=N;` belongs to the
-    rank's next step. If the log shows that a definition matched part of a number (9.1 of 9.1e-05),
-    the platform's value does not count either.
+    `name=value;`. A step time in a line without `step=N;` belongs to the next step of the rank. If
+    the log shows that a definition matched only part of a number (9.1 of 9.1e-05), the value from
+    the platform is ignored too.
     """
     defined, missing = job.metric_definitions, missing_metrics(job)
     patterns = {
@@ -221,7 +226,7 @@ def read_logged(job: JobStatus, lines: Iterable[LogLine] = ()) -> Logged:
         cut += [value for value in counting if isinstance(value, CutNumber)][:1]
         if len(known) == len(counting):
             numbers[name] = max(known)
-        else:  # the slowest rank's or the latest line's value is unknown
+        else:  # the value of the slowest rank or of the latest line is unknown
             numbers.pop(name, None)
     cut += [*cut_steps.values()][:1]
     unmatched = (
@@ -235,7 +240,7 @@ def read_logged(job: JobStatus, lines: Iterable[LogLine] = ()) -> Logged:
 
 
 def _rejoined(lines: Iterable[LogLine]) -> Iterator[LogLine]:
-    """Yield the lines as the ranks wrote them, where mpirun cut and joined them."""
+    """Yield the lines as the ranks wrote them, even if mpirun split and joined them."""
     begun: dict[tuple[str, str], LogLine] = {}
     for line in lines:
         parts = fragments(line.text)
@@ -250,9 +255,9 @@ def _rejoined(lines: Iterable[LogLine]) -> Iterator[LogLine]:
 
 
 def contradiction(planned: int, nodes: int, confirmed: Mapping[str, Sequence[int]]) -> str | None:
-    """Return why a job did not run with the `planned` number of processes; None if it did.
+    """Return an error if a job did not run with the `planned` number of processes, else None.
 
-    `confirmed` has the numbers of processes by source.
+    `confirmed` has the reported numbers of processes by source.
     """
     others = [
         (number, source)
@@ -266,9 +271,9 @@ def contradiction(planned: int, nodes: int, confirmed: Mapping[str, Sequence[int
     asked = "1 process was" if planned == 1 else f"{planned} processes were"
     return (
         f"world size: {asked} planned on {nodes} {'node' if nodes == 1 else 'nodes'}, but the "
-        f"program ran with {counted}. Its time is not that of the planned job: have the program "
-        "join the process group of its launcher (training.distribution), or plan for the number "
-        "of processes that it starts (training.distribution.processes_per_node)"
+        f"program ran with {counted}. Its time does not count for the planned job: have the "
+        "program join the process group of its launcher (training.distribution), or plan for the "
+        "number of processes that it starts (training.distribution.processes_per_node)"
     )
 
 
@@ -277,7 +282,7 @@ FILE = METRICS_FILE
 
 
 _Rank = tuple[str, str, str]
-"""The node, the process according to a line's marks, and the number in its rank=N."""
+"""The node, the process according to the marks of a line, and the number in its rank=N."""
 _RANK, _STEP, _STEP_SECONDS, _START = "rank", "step", "step_seconds", "run_start_unix_seconds"
 # `name=value` as a separate word, followed by a semicolon, comma, blank or line end.
 _NAMES = "|".join((*NUMBERS, _RANK, _STEP, _STEP_SECONDS, _START))
@@ -288,12 +293,15 @@ _ENDS = re.compile(r"[;,\s]|$")
 
 
 def searchable(line: str) -> str:
-    """Return the part of a line to search: its first 10,000 characters as valid UTF-8."""
+    """Return the part of a line that is searched: its first 10,000 characters as valid UTF-8."""
     return line[:_MOST_LINE_CHARACTERS].rstrip().encode(errors="replace").decode()
 
 
 class _Nearest:
-    """The line closest to a metric definition: the latest with a number and most of its words."""
+    """Finds the line that has a number and the most words of a metric definition.
+
+    Of several such lines, the last one counts.
+    """
 
     def __init__(self, name: str, regex: str) -> None:
         literal = _NOT_LITERAL.sub(" ", regex)
@@ -321,7 +329,7 @@ _NEAREST_CHARACTERS = 200
 def _fields(
     text: str, line: str, defined: Collection[str]
 ) -> dict[str, list[str | CutNumber | None]]:
-    """Return every value in a line for each name without a definition."""
+    """Return all values in a line by name, except for names with a metric definition."""
     fields: dict[str, list[str | CutNumber | None]] = {}
     for found in _FIELD.finditer(text):
         name, value = found["name"], found["value"]
@@ -338,9 +346,9 @@ def _fields(
 def _matches(
     name: str, pattern: Any, texts: Sequence[str], line: str
 ) -> list[str | CutNumber | None]:
-    """Return the groups of a definition's matches in the first text that it matches.
+    """Return the values that a metric definition matches in the first of the texts with a match.
 
-    The first text is the raw line; its parts without marks follow.
+    The texts are the raw line and its parts without marks.
     """
     for text in texts:
         found: list[str | CutNumber | None] = []
@@ -357,7 +365,6 @@ def _matches(
 
 
 def _numbers(values: Iterable[str | CutNumber | None]) -> list[float | CutNumber]:
-    """Return the values that are finite numbers, as the platform reads them, or that are cut."""
     numbers: list[float | CutNumber] = []
     for value in values:
         number = value if isinstance(value, CutNumber) else _finite_number(value)

@@ -1,4 +1,4 @@
-"""Parse a metrics.json and the other ranks' files, which a user's program may have written."""
+"""Parse metrics.json and the files of the other ranks, which a user's program can have written."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Any
 from nodesweep.scaling import names
 
 MAX_METRICS_BYTES = 8 * 1024 * 1024
-"""Maximum size of metrics.json, which takes a multiple of that in memory.
+"""Maximum size of metrics.json; parsing it takes several times as much memory.
 
-The shipped program keeps 1,000 step times: tens of KB.
+The file of the shipped program has 1,000 step times, which take tens of KB.
 """
 BUDGET_FILE = re.compile(r"nodesweep-budget-\d{1,6}\.json")
-"""File to which every rank except 0 writes the parts of its time."""
+"""The name of the file to which a rank other than 0 writes the parts of its time."""
 MAX_BUDGET_FILES, MAX_BUDGET_BYTES = 1024, 64 * 1024
 _MAX_DEPTH = 32
 
 
 class UnusableMetrics(Exception):
-    """The file exceeds a limit, which the message names.
+    """The file exceeds the limit in the message.
 
-    Not a ValueError: tarfile catches those while reading a header.
+    This is not a ValueError, because tarfile catches these while it reads a header.
     """
 
 
 def parse_metrics(content: bytes, budgets: Iterable[bytes] = ()) -> Any:
-    """Return the contents of a metrics.json, with the other ranks' files in its `budget`.
+    """Return the contents of a metrics.json, with the files of the other ranks in its `budget`.
 
     Args:
-        content: The file.
-        budgets: The files of the other ranks; an unreadable one becomes None and is ignored.
+        content: The content of metrics.json.
+        budgets: The contents of the other ranks' files; an unreadable file becomes None.
 
     Raises:
         UnusableMetrics: The JSON is nested too deeply.
-        ValueError: It is not UTF-8 JSON.
+        ValueError: The content is not JSON in UTF-8.
     """
     metrics = _parse(content)
     if isinstance(metrics, dict) and isinstance(metrics.get("budget"), list):
@@ -58,7 +58,7 @@ def _parse(content: bytes) -> Any:
     except RecursionError:
         raise UnusableMetrics(too_deep) from None
     level, depth = [value], 0
-    while level:  # not recursive; the depth is limited because later code recurses
+    while level:  # without recursion; the depth is limited because later code is recursive
         depth += 1
         if depth > _MAX_DEPTH:
             raise UnusableMetrics(too_deep)

@@ -1,4 +1,4 @@
-"""Read values from a file that a user's program may have written; any may be missing or invalid."""
+"""Read values that can be missing or invalid, because a user's program can have written them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Read mpirun's own messages: the reason it started nothing, or the process that ended the job.
+"""Read mpirun's own messages: why it started nothing, or which process failed first.
 
-Its messages are between two lines of dashes, without the mark that -tag-output puts before a rank's
-own lines. The formats are those of Open MPI 4.1.4 (mpirun, ORTE) and 5.0.11 (prterun, PRRTE).
+Its messages are between two lines of dashes, without the mark that -tag-output puts before the
+lines of a rank. The formats were taken from Open MPI 4.1.4 (mpirun, ORTE) and 5.0.11 (prterun,
+PRRTE).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _ITS_WORDS = re.compile(
     r"|user-provided time limit for job execution"
 )
 _FIRST_WORDS = re.compile(r"(?:mpirun|mpiexec|orterun|prterun): Error: |prterun has detected an ")
-"""The first words of a message without a line of dashes above it."""
+"""The beginning of a message that has no line of dashes above it."""
 _AFTER = re.compile(
     r"\d+ total processes failed to start|Type '\w+ --help' for usage|\[[\w.-]+:\d+\] \[\["
     r"|\[[\w.-]+:\d+\] \d+ more process"
@@ -34,16 +35,16 @@ _NO_DAEMON = re.compile(r"start one or more daemons|daemon failed to report back
 _REMOTE_SHELL = re.compile(
     r"ssh: |\S+: .*(?:orted|prted): .*not found|.*Permission denied|Host key"
 )
-"""Lines above the message that a node's daemon did not start, with the reason."""
+"""Lines with the reason why the daemon of a node did not start, above mpirun's message."""
 _PARAGRAPHS = 2
 
 
 @dataclass(frozen=True)
 class MpirunReport:
-    """mpirun's own output: the indices of its lines, and the process that ended the job.
+    """mpirun's own output: the indices of its lines, and the process that failed first.
 
-    A negative `exit_code` is the signal that ended the process. `failure` is mpirun's own failure
-    in one line, None if mpirun started the processes; `at` is the index of its first line.
+    A negative `exit_code` is a signal. `failure` is a failure of mpirun itself in one line, None if
+    mpirun started the processes; `at` is the index of its first line.
     """
 
     indices: frozenset[int] = frozenset()
@@ -54,7 +55,7 @@ class MpirunReport:
 
 
 def read_mpirun(lines: Sequence[str]) -> MpirunReport:
-    """Find mpirun's own messages in a node's lines."""
+    """Find mpirun's own messages in the lines of a node."""
     indices: set[int] = set()
     rank = exit_code = failure = None
     at = 0
@@ -106,7 +107,7 @@ def _messages(lines: Sequence[str]) -> list[range]:
 
 
 def _in_one_line(lines: Sequence[str], message: range) -> str:
-    """Return the message's first paragraphs, or the shell's error if a daemon did not start."""
+    """Return the first paragraphs of a message, or the shell's error if a daemon did not start."""
     text = "\n".join(
         line for index in message if not _RULE.fullmatch(line := lines[index].strip())
     ).strip()

@@ -1,7 +1,8 @@
-"""Recognize a metrics.json that nodesweep wrote for a program without a clock of its own.
+"""Recognize a metrics.json that nodesweep wrote for a program that reports no time.
 
-infra/image/nodesweep_measure.py, which the training image loads into every script, writes it with a
-section `observed`: either the measurement, or only the reason that there is none.
+The training image loads infra/image/nodesweep_measure.py into every script. It writes a
+metrics.json with a section `observed`, which has either the measurement or the reason why there is
+none.
 """
 
 from __future__ import annotations
@@ -12,30 +13,30 @@ from typing import Any
 from nodesweep.scaling.outcome.metrics_values import nested_value
 
 SWITCH = "NODESWEEP_MEASURE"
-"""Environment variable that is set to training.measure, unless the value is `auto`."""
+"""Environment variable with the value of training.measure; not set for `auto`."""
 NO_OWN_CLOCK = (
-    "the program reports no train time, and training.measure: helper accepts no other; have it "
-    "use nodesweep_clock or print train_seconds=…"
+    "the program reports no train time, and training.measure: helper allows no other source; have "
+    "the program use nodesweep_clock or print train_seconds=…"
 )
-"""Reason that a job has no train time."""
+"""The reason why a job with training.measure: helper has no train time."""
 
 
 def is_observed(metrics: Mapping[str, Any] | None) -> bool:
-    """Return True if nodesweep, not the program, wrote this metrics.json."""
+    """Return True if nodesweep wrote this metrics.json instead of the program."""
     return isinstance(nested_value(metrics, ("observed",)), dict)
 
 
 def not_observed_reason(metrics: Mapping[str, Any] | None) -> str | None:
-    """Return why a program without a clock could not be measured; None otherwise."""
+    """Return why nodesweep could not measure the program; None if it could or did not try."""
     reason = nested_value(metrics, ("observed", "not_measured"))
     return reason if isinstance(reason, str) else None
 
 
 def lacks_own_clock(environment: Mapping[str, str], clocks: Collection[str]) -> bool:
-    """Return True if the job may only be timed by its program, which reports no time.
+    """Return True if the program had to report its time (training.measure: helper) but did not.
 
     Args:
-        environment: The job's variables.
+        environment: The environment variables of the job.
         clocks: The clocks on which its train time is known.
     """
     return environment.get(SWITCH) == "helper" and not {"program", "logged", "projected"} & {

@@ -1,7 +1,7 @@
-"""Turn a JobStatus, metrics.json and the log into a JobOutcome: one attempt at one point.
+"""Turn the status, metrics.json and log of a job into a JobOutcome.
 
-Only this module reads the four clocks (docs/method.md, "Clocks"). They are never mixed, and an
-unknown one is None.
+This module reads the four clocks (docs/method.md, "Clocks"), which are never mixed. An unknown
+clock is None.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ TrainClock = Literal[
 ]
 """The source of a train time.
 
-A job that ended itself early (sweep.design: probe) has only `projected`, the time of a whole run.
-Any other job has, best first: `program`, from the metrics.json that the training program writes;
-`logged`, the train_seconds in its log, possibly found by a metric definition; `observed`, from the
-first request for data to the last optimizer step of a program that reports neither
-(infra/image/nodesweep_measure.py); then the platform's Training phase, which includes start-up:
-since the program's start line, since its first step, or whole. Tables have `measured`, as given, or
-`throughput`, the seconds per sample from a given rate.
+A job that finished early (sweep.design: probe) has only `projected`, the time of a full run. Other
+jobs have these sources, the best first: `program`, from the metrics.json that the training program
+writes; `logged`, the train_seconds in its log, possibly found by a metric definition; `observed`,
+from the first request for data to the last optimizer step of a program that reports neither
+(infra/image/nodesweep_measure.py); and the Training phase of the platform, either from the start
+line or the first step in the log, or as a whole. Tables have `measured`, as given, or `throughput`,
+the seconds per sample from a given rate.
 """
 OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged", "observed")
 GIVEN_CLOCKS: tuple[TrainClock, ...] = ("measured", "throughput")
@@ -72,13 +72,13 @@ PHASE_CLOCKS: tuple[TrainClock, ...] = (
     "phase_from_first_step",
     "training_phase",
 )
-# Places in metrics.json where the program reports planned numbers.
+# Paths in metrics.json at which the program reports planned numbers.
 _REPORTED: dict[str, tuple[str, ...]] = {
     "global_batch_size": ("batch", "global_batch_size"),
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
 }
-# The transient failures of SageMaker and of Slurm; AlgorithmError and ClientError recur.
+# Transient failures of SageMaker and Slurm; AlgorithmError and ClientError would recur.
 _TRANSIENT_FAILURES = (
     *("CapacityError", "InternalServerError"),
     *("BOOT_FAIL", "NODE_FAIL", "PREEMPTED"),
@@ -86,19 +86,21 @@ _TRANSIENT_FAILURES = (
 
 
 class Clocks(Part):
-    """The four clocks in seconds, never mixed; null if a clock was not read."""
+    """The four clocks in seconds; null if unknown."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     submit_to_end_seconds: float | None = Field(
-        default=None, description="From job accepted to terminal status: the time a person waits."
+        default=None,
+        description="Time from the acceptance of the job to its end, which is how long you wait.",
     )
     billable_seconds: float | None = Field(
-        default=None, description="Billed wall time, not multiplied by nodes; it decides the cost."
+        default=None,
+        description="Billed wall time, not multiplied by nodes; it determines the cost.",
     )
     train_seconds: float | None = Field(
         default=None,
-        description=("Time of the training itself, on the clock that `train_clock` names."),
+        description=("Time of the training itself, from the source in `train_clock`."),
     )
     steady_step_seconds: float | None = Field(
         default=None, description="Median step time in the steady window."
@@ -107,14 +109,13 @@ class Clocks(Part):
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """One attempt at one point.
+    """The outcome of an attempt at a point.
 
-    `train_clock` names the clock of `clocks.train_seconds`, the best one known; `train_seconds_by`
-    has the train time on every clock of the job, and `logged` the numbers from its log.
-    `world_size` is the one that the run itself confirmed, None if nothing did. Batch sizes and
-    learning rate are those that the program reported, if it did; `planned` has the requested ones.
-    `log_tail` has the last lines of the node that failed first, `failed_host`, or of all nodes if
-    that is unknown.
+    `clocks.train_seconds` is from `train_clock`, the best known source; `train_seconds_by` has the
+    train time by source, and `logged` has the numbers from the log. `world_size` is the number of
+    processes that the run itself confirmed, None if it did not. Batch sizes and learning rate are
+    as reported by the program, or else as planned; `planned` has the planned values. `log_tail` has
+    the last lines of the node that failed first, `failed_host`, or of all nodes if that is unknown.
     """
 
     nodes: int
@@ -163,15 +164,15 @@ class JobOutcome:
     cut_numbers: tuple[CutNumber, ...] = ()
     projection: Projection | None = None
     is_given: bool = False
-    """True if it is a row of a table: it ran, even if the table has no time of its start."""
+    """True for a row of a table, which has run even if the table has no start time."""
     unprojected: str | None = None
-    """Why a job that ended early, or was asked to, has no train time; else None."""
+    """Why a probe, a partial run or a job without its own clock has no train time; else None."""
     not_observed: str | None = None
-    """Why a program without a clock of its own could not be measured from outside; else None."""
+    """Why a program that reports no time could not be measured from outside; else None."""
     starts: int = 1
-    """Number of times that training began: 1, plus 1 per interruption or retry within the job."""
+    """Number of times that the training began: 1, plus 1 for each interruption or retry."""
     around_seconds: float | None = None
-    """Billed seconds before its first start and after its last stop; None: not reported."""
+    """Billed seconds before the first start and after the last stop; None if unknown."""
 
     @property
     def completed(self) -> bool:
@@ -180,10 +181,10 @@ class JobOutcome:
 
     @property
     def is_failure(self) -> bool:
-        """True if the job or the platform failed this attempt, the runtime limit included.
+        """True if the attempt failed because of the program, the platform or the runtime limit.
 
-        An attempt that was stopped on request, or refused before its job was created, says nothing
-        about its node count.
+        This excludes attempts that were stopped on request or refused before their job was created,
+        because they provide no information about the node count.
         """
         is_over_time = (self.reason or "").startswith(OVER_TIME)
         has_run = self.created_at is not None or self.is_given
@@ -191,7 +192,7 @@ class JobOutcome:
 
     @property
     def whole_run_clocks(self) -> Clocks:
-        """The clocks of a whole run: projected for a probe, the job's own otherwise."""
+        """The clocks of a full run: projected for a probe, measured for any other job."""
         if self.projection is None:
             return self.clocks
         extra, own = self.projection.extra_seconds, self.clocks
@@ -205,7 +206,7 @@ class JobOutcome:
 
     @property
     def whole_run_phases(self) -> Mapping[str, float]:
-        """Seconds in each phase of a whole run, projected like `whole_run_clocks`."""
+        """Seconds in each phase of a full run, projected like `whole_run_clocks`."""
         if self.projection is None or TRAINING_PHASE not in self.phases:
             return self.phases
         training = self.phases[TRAINING_PHASE] + self.projection.extra_seconds
@@ -213,7 +214,7 @@ class JobOutcome:
 
     @property
     def final_metric(self) -> FinalMetric | None:
-        """The metric at the end of the training, or None; a user's file may have a bare number."""
+        """The metric at the end of the training, or None; metrics.json can have just a number."""
         given = nested_value(self.metrics, ("final_metric",))
         parts = given if isinstance(given, dict) else {"value": given}
         value = finite_or_none(parts.get("value"))
@@ -225,16 +226,16 @@ class JobOutcome:
         return FinalMetric(name=name, value=value, goal=goal)
 
     def metric(self, *path: str) -> Any:
-        """Return a raw value of metrics.json by its keys; None if a key is missing."""
+        """Return a raw value from metrics.json by its keys; None if a key is missing."""
         return nested_value(self.metrics, path)
 
     def metric_number(self, *path: str) -> float | None:
-        """Return a number of metrics.json by its keys; None if it is missing or not a number."""
+        """Return a number from metrics.json by its keys; None if it is missing or not a number."""
         return finite_or_none(nested_value(self.metrics, path))
 
     @property
     def validations(self) -> tuple[tuple[float, float], ...]:
-        """(seconds on the program's train clock, final metric) of each validation, by time."""
+        """(seconds on the program's train clock, metric) of the validations, sorted by time."""
         given = self.metrics.get("validations") if isinstance(self.metrics, Mapping) else None
         entries = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
         read = (
@@ -250,15 +251,12 @@ class JobOutcome:
 
     @property
     def failure_is_transient(self) -> bool:
-        """True if another attempt could end differently.
-
-        This applies to a lack of capacity and to internal errors of the platform.
-        """
+        """True if a retry could succeed, as after a lack of capacity or a platform error."""
         return is_retryable(self.status, self.reason)
 
 
 def is_retryable(status: str, reason: str | None) -> bool:
-    """Return True if a job with this status and reason may end differently on another attempt."""
+    """Return True if a retry of a job with this status and reason could succeed."""
     return status == "Failed" and (reason or "").startswith(_TRANSIENT_FAILURES)
 
 
@@ -269,17 +267,17 @@ def read_outcome(
     logged: Logged | None = None,
     **point: Any,
 ) -> JobOutcome:
-    """Read an ended job into an outcome.
+    """Return the outcome of a job that has ended.
 
     Args:
-        job: The job as its backend reported it.
+        job: The status of the job.
         metrics: The contents of metrics.json, if any.
         log_tail: The last log lines of every node, "algo-N: text", in time order.
-        logged: The measurements read from the log.
+        logged: The measurements from the log.
         **point: nodes, repeat, attempt, the policies, and the planned world_size,
-            global_batch_size, per_replica_batch_size and learning_rate. The program's own batch
-            sizes and rate replace the planned ones. The world size counts only if the run confirms
-            it; a run with a different one counts as failed.
+            global_batch_size, per_replica_batch_size and learning_rate. Batch sizes and a learning
+            rate that the program reports replace the planned ones. The world size is used only if
+            the run confirms it; a run with a different world size counts as failed.
     """
     logged = logged or Logged()
     planned = {
@@ -309,7 +307,7 @@ def read_outcome(
     elif status == "Completed" and lacks_own_clock(environment, train_seconds_by):
         train_seconds_by, unprojected = {}, NO_OWN_CLOCK
     reason, kind = job.reason, job.platform_kind
-    # The program's own log replaces observed values.
+    # Values that the program logs replace observed ones.
     confirming = own if logged.world_sizes else metrics
     world, wrong_world = _world_size(confirming, logged, planned.get("world_size"), point["nodes"])
     if kind == "simulated":  # nothing ran, so nothing can confirm or contradict the plan
@@ -370,9 +368,9 @@ def read_outcome(
 
 
 def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the values that the program reports, by planned name.
+    """Return the batch sizes and learning rate that the program reports, by name.
 
-    Only a learning rate may be a fraction.
+    Batch sizes that are not whole numbers are ignored.
     """
     found = {
         name: positive_or_none(nested_value(metrics, path)) for name, path in _REPORTED.items()
@@ -389,10 +387,10 @@ def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
 def _world_size(
     metrics: Mapping[str, Any] | None, logged: Logged, planned: int | None, nodes: int
 ) -> tuple[int | None, str | None]:
-    """Return (number of processes that the run confirmed, reason it contradicts the plan).
+    """Return (number of processes that the run confirmed, error if it contradicts the plan).
 
-    A plan is no evidence: nodes that never found each other look like a job that does not scale.
-    Only a job planned as one process needs no confirmation by the program.
+    A plan alone proves nothing, because nodes that never connected look like a job that does not
+    scale. Only a job that was planned with one process needs no confirmation.
     """
     written = positive_or_none(nested_value(metrics, ("world", "world_size")))
     in_file = [int(written)] if written is not None and written.is_integer() else []
@@ -404,9 +402,9 @@ def _world_size(
 
 
 def kept_node_facts(job: JobStatus) -> dict[str, Any]:
-    """Return the state of the job's kept nodes, by JobOutcome's field names.
+    """Return the fields of a JobOutcome that describe the kept nodes of a job.
 
-    It may still change after the job has ended.
+    They can still change after the job has ended.
     """
     return {
         "retained_billable_seconds": finite_or_none(job.retained_seconds),
@@ -415,9 +413,9 @@ def kept_node_facts(job: JobStatus) -> dict[str, Any]:
 
 
 def _around_seconds(job: JobStatus, metrics: Mapping[str, Any] | None) -> float | None:
-    """Return the billed seconds before the program's first start and after its last stop.
+    """Return the billed seconds before the program first started and after it last stopped.
 
-    None for a program that restarted without a checkpoint, because its first start is unknown.
+    Return None if one of these times is unknown, as after a restart without a checkpoint.
     """
     start, stop = (
         positive_or_none(nested_value(metrics, (name,)))
@@ -427,7 +425,7 @@ def _around_seconds(job: JobStatus, metrics: Mapping[str, Any] | None) -> float 
     left = next((visit.end for visit in job.visits if visit.phase == TRAINING_PHASE), None)
     if start is None or stop is None or began is None or ended is None or left is None:
         return None
-    if start > left.timestamp() + 1:  # times in whole seconds
+    if start > left.timestamp() + 1:  # the platform reports whole seconds
         return None
     before, after = start - began.timestamp(), ended.timestamp() - stop
     return before + after if min(before, after) >= -1 else None
@@ -436,9 +434,9 @@ def _around_seconds(job: JobStatus, metrics: Mapping[str, Any] | None) -> float 
 def _train_seconds_by(
     job: JobStatus, metrics: Mapping[str, Any] | None, logged: Logged
 ) -> dict[TrainClock, float]:
-    """Return the train time on every known clock, best first.
+    """Return the train time from every known source, the best one first.
 
-    Only a completed job has a time from the platform's Training phase.
+    Times from the Training phase of the platform are used only for completed jobs.
     """
     in_file = positive_or_none(nested_value(metrics, ("train_seconds",)))
     times: dict[TrainClock, float | None] = {
@@ -451,7 +449,7 @@ def _train_seconds_by(
         times["phase_from_first_step"] = _phase_from(job, logged.first_step_unix_seconds)
         times["training_phase"] = positive_or_none(job.phase_seconds.get(TRAINING_PHASE))
     if ASKED_BY in job.environment:
-        # all steps were run, so there is nothing to project
+        # a probe that ran all its steps needs no projection
         times["projected"] = times["program"] or times["logged"]
     return {clock: seconds for clock, seconds in times.items() if seconds is not None}
 
@@ -459,7 +457,7 @@ def _train_seconds_by(
 def _phase_from(job: JobStatus, start_unix_seconds: float | None) -> float | None:
     """Return the seconds from `start_unix_seconds` to the end of the Training phase.
 
-    None unless there is exactly one such phase and the start lies within it.
+    Return None unless there is exactly one such phase and the start lies within it.
     """
     visits = [
         (visit.start.timestamp(), visit.end.timestamp())

@@ -1,11 +1,11 @@
-"""Strip what launchers, loggers, terminals and progress bars put around the text of a log line.
+"""Strip what launchers, loggers, terminals and progress bars add to a log line.
 
     >>> [line.text for line in plain_lines("[1,mpirank:0,algo-1]<stdout>:INFO:root:step=3;")]
     ['step=3;']
 
-All code that reads lines of a training job's log uses plain_lines(). A user's own expression is
-first matched against the raw line (nodesweep/scaling/outcome/logged.py), since it may name a mark
-or a prefix, and since that is how CloudWatch searches.
+All code that reads the log of a training job uses plain_lines(). Only metric definitions are first
+matched against the raw line (nodesweep/scaling/outcome/logged.py), because they can contain a mark
+or a prefix, and because CloudWatch searches raw lines.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# SageMaker's log spells control characters as #OCTAL: "#015" for a carriage return, "#033[32m".
+# SageMaker's log has control characters as #OCTAL: "#015" for a carriage return, "#033[32m".
 _COLOURS = re.compile(
     r"(?:\x1b|#033)\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_]"
 )
 _RETURN = re.compile(r"[\r\x08]+|(?:#015|#010)+")
-# tqdm's bar, which has no line end: "Epoch 1: 40%|████ | 4/10 [00:03<00:05, 1.1it/s]" or "4it
-# [00:03]"
+# A bar of tqdm has no line end: "Epoch 1: 40%|████ | 4/10 [00:03<00:05, 1.1it/s]" or "4it [00:03]".
 _BAR = re.compile(r"[^|\[\]]{0,200}(?:\d%\|[^|]{0,400}\|[^|\[\]]{0,80}|\dit )\[\d+:\d\d[^\]]*\]")
 _MARK = re.compile(
     # mpirun -tag-output, horovodrun and Open MPI 5, with or without a timestamp; the toolkit adds
@@ -34,7 +33,7 @@ _MARK = re.compile(
     r"|\((?P<ray>\w+ pid=\d+(?:, ip=[\d.:a-f]+)?)\) "
 )
 _OPEN_MPI_4 = r"\[\d+,(?:mpirank:)?\d+(?:,[\w.-]+)?\]<std(?:out|err|diag)>:"
-# Open MPI 4 may join the lines of two ranks: "step=1;[1,1]<stdout>:step=1;"
+# Open MPI 4 can join the lines of two ranks: "step=1;[1,1]<stdout>:step=1;"
 _NEXT_RANK = re.compile(rf"(?<=[^\s:])(?<!:\d\d \d{{4}})(?={_OPEN_MPI_4})")
 _ONE_RANK = re.compile(_OPEN_MPI_4)
 _LEVEL = r"TRACE|DEBUG|INFO|SUCCESS|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL"
@@ -43,7 +42,7 @@ _TIME = (
     r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: [AP]M)?(?:Z| UTC| ?[+-]\d\d:?\d\d)?"
 )
 _SEPARATOR = r"(?:\s*(?:[:|]+|>>|-+(?=\s))\s?|\s+|$)"
-# The start of a logger's prefix. No part of a prefix has a "=", so that a name=value is never lost.
+# The start of a logger's prefix. No part of a prefix has a "=", so that no name=value is lost.
 _HEAD = re.compile(
     r"\s*(?:"
     r"(?P<letter>[DIWEF])\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d+)? +(?:\d+ +)?[^\s=\]]+\] ?"  # absl
@@ -53,8 +52,8 @@ _HEAD = re.compile(
     rf"|[\w.]+(?:\s*[-:|]\s*| +)(?=(?:{_LEVEL})\s*[-:|])"  # "root - INFO - …"
     r")"
 )
-# The rest of a prefix: in brackets, or a logger's name or code location with a separator, unless a
-# number or an error follows ("step: 3", "ValueError: no").
+# The rest of a prefix: text in brackets, or the name of a logger or a code location with a
+# separator, unless a number or an error follows ("step: 3", "ValueError: no").
 _BRACKETS = re.compile(rf"\s*(?:\[[^\[\]=]{{0,160}}\]|\{{[^{{}}=]{{0,160}}\}})(?:{_SEPARATOR})?")
 _NO_ERROR = r"(?!\w*(?:Error|Exception|Interrupt|Exit)\b)"
 _NAME = re.compile(
@@ -66,11 +65,14 @@ _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL
 
 
 class PlainLine(NamedTuple):
-    """The content of a line, or of its part between two carriage returns.
+    """The content of a line, or of a part of it between two carriage returns.
 
-    `text` has no launcher marks or logger prefixes; `unmarked` still has the prefix. `speaker`
-    identifies the process within a node's log, "" without a mark. `rank` is the global rank in a
-    mark. `level` is the logger's, in upper case.
+    Attributes:
+        text: the text without marks of launchers and prefixes of loggers.
+        unmarked: the text without marks, but with the prefix.
+        speaker: the process within the log of a node; "" without a mark.
+        rank: the global rank in a mark; None if there is none.
+        level: the level in the prefix of a logger, in upper case; None if there is none.
     """
 
     text: str
@@ -81,12 +83,12 @@ class PlainLine(NamedTuple):
 
     @property
     def is_below_error(self) -> bool:
-        """True if its logger's level is below error."""
+        """True if the logger's level is below ERROR."""
         return self.level is not None and self.level not in ("ERROR", "CRITICAL", "FATAL")
 
 
 def plain_lines(line: str) -> tuple[PlainLine, ...]:
-    """Return the parts of a log line, at least one; a progress bar is a separate part."""
+    """Return the parts of a log line, such as its progress bars; there is at least one part."""
     parts = []
     for of_a_rank in _NEXT_RANK.split(without_colours(line)):
         speaker, rank, begin = _marks(of_a_rank, 0)
@@ -99,10 +101,11 @@ def plain_lines(line: str) -> tuple[PlainLine, ...]:
 
 
 def fragments(line: str) -> list[tuple[str, str]]:
-    """Split a line at the marks of Open MPI 4; return each fragment's mark ("" if none) and text.
+    """Return the (mark, text) of each fragment of a line, split at the marks of Open MPI 4.
 
-    A mark inside a line shows where mpirun turned to another rank's pipe, maybe within a number;
-    the interrupted text continues in the next fragment of its own rank.
+    The first fragment can lack a mark, which is then "". A mark inside a line shows that mpirun
+    switched to the pipe of a different rank, possibly within a number. The interrupted text
+    continues in the next fragment with the same mark.
     """
     parts = []
     for part in _NEXT_RANK.split(line):
@@ -112,12 +115,12 @@ def fragments(line: str) -> list[tuple[str, str]]:
 
 
 def without_colours(line: str) -> str:
-    """Return the line without a terminal's escape sequences."""
+    """Return the line without the escape sequences of terminals."""
     return _COLOURS.sub("", line) if "\x1b" in line or "#033" in line else line
 
 
 def rank_of(line: str) -> int | None:
-    """Return the global rank in a line's mark; None if the line has no mark with a rank."""
+    """Return the global rank in the mark of a line; None if the line has no such mark."""
     return plain_lines(line)[-1].rank
 
 
@@ -141,7 +144,7 @@ def _read(part: str, speaker: str, rank: int | None) -> PlainLine:
 
 
 def _marks(text: str, at: int) -> tuple[str, int | None, int]:
-    """Return (speaker, global rank, end) of the marks from `at` on."""
+    """Return (speaker, global rank, end) of the marks that begin at `at`."""
     speaker, rank = "", None
     while found := _MARK.match(text, at):
         at = found.end()

@@ -1,7 +1,6 @@
-"""The error that ended a program: its message, the place in the user's code, and the remedy.
+"""Find the error of a failed program: its message, its place in the user's code, and a remedy.
 
-Two failures have the same cause if their messages are equal without the parts that differ between
-runs.
+Two failures have the same cause if their messages are equal apart from numbers and node names.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ CONSEQUENCE = re.compile(
     r"|BrokenPipeError|Connection\w*Error|ChildFailedError",
     re.IGNORECASE,
 )
-"""Messages of gloo, NCCL, torch's TCP store and torchrun when the other end is gone."""
+"""Messages of gloo, NCCL, torch's TCP store and torchrun when the peer is gone."""
 ERROR_LINE = re.compile(
     r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error:"
     r" |Error: |\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # the last is from Open MPI's library
 )
 CHILD_FAILED = "ChildFailedError"
-"""The torchrun error that reports its program's failure."""
+"""The error with which torchrun reports that its program failed."""
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _NOT_THE_USERS = (
     "site-packages/",
@@ -49,9 +48,9 @@ _COLLECTIVE = re.compile(
     re.IGNORECASE,
 )
 _COLLECTIVE_ADVICE = (
-    "a rank waited in a collective (all_reduce, barrier, …) for one that never joined: every rank "
-    "must make the same calls in the same order; look for calls in a branch that only one rank "
-    "takes, ranks with fewer batches, and a rank that exited early"
+    "a rank waited in a collective (all_reduce, barrier, …) for a rank that never joined: all "
+    "ranks must make the same calls in the same order; look for calls in a branch that only one "
+    "rank takes, ranks with fewer batches, and ranks that exited early"
 )
 _SIGNALS = {
     4: "SIGILL",
@@ -84,10 +83,10 @@ _FATAL_SIGNALS = {
     "Floating-point exception": "SIGFPE",
     "Floating point exception": "SIGFPE",
 }
-"""Signals by their names in the report of Python's fault handler."""
+"""Signals by their names in the output of Python's fault handler."""
 _CURRENT_THREAD = "Current thread "
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<what>.*\S)")
-"""C++'s message for an uncaught exception."""
+"""The message of C++ for an uncaught exception."""
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -173,7 +172,7 @@ _SAID_CHARACTERS = 300
 
 
 class ProgramError(Part):
-    """The error that ended a run's program, as far as its log shows."""
+    """The error with which the program of a run failed, according to its log."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
@@ -208,22 +207,23 @@ def find_program_error(
     exit_code: int | None = None,
     program: str | None = None,
 ) -> ProgramError | None:
-    """Find the error in the program's own lines, which come without their node's name.
+    """Find the error in the lines of a program.
 
-    It is the last error that is not a consequence of another rank's end, or the signal that
-    Python's fault handler caught after it, with the line of Python that called the native code.
-    Otherwise it is the launcher's report on the rank, or the last consequence. A rank that a signal
-    ended reports no line; only the file that the launcher started is known.
+    This is the last error that the failure of a different rank did not cause, or a signal that
+    Python's fault handler caught later. If there is neither, it is the first of these that is
+    known: the signal that killed the rank, a collective that timed out, the last error of any kind,
+    and the exit code of the rank. If a signal killed the rank and the fault handler wrote nothing,
+    only the file that the launcher started is known.
 
     Args:
-        lines: The program's lines (nodesweep/scaling/outcome/program_log.py).
+        lines: The lines of the program, without the prefix of the node (program_log.py).
         reason: The job's FailureReason.
         rank: The rank that failed first.
-        exit_code: That rank's exit code; a negative one is a signal.
+        exit_code: The exit code of that rank; a negative code is a signal.
         program: The file that the launcher started.
 
     Returns:
-        The error; None if nothing reports one.
+        The error; None if none is reported.
     """
     parts = [plain_lines(line)[-1] for line in lines]
     texts = [part.text for part in parts]
@@ -261,22 +261,22 @@ def find_program_error(
 
 
 def launcher_error(line: str) -> ProgramError:
-    """Return the error of a launcher itself, with the remedy."""
+    """Return an error of the launcher itself, with a remedy if there is one."""
     message = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
     return ProgramError(said=message, advice=_advice(message))
 
 
 def failure_cause(reason: str | None, error: ProgramError | None) -> str:
-    """Return the text that failures with the same cause share.
+    """Return a text that is equal for failures with the same cause.
 
-    It has no numbers, node names or launcher command.
+    Numbers, node names and the command of the launcher are removed.
     """
     said = f"{error.where or ''} {error.said}" if error else _COMMAND.sub("", reason or "")
     return _NUMBER.sub("#", _HOST.sub("", said)).strip()
 
 
 class _Fatal(NamedTuple):
-    """A signal that Python's fault handler reported, with the line of the user's code."""
+    """A signal that Python's fault handler reported, with its place in the user's code."""
 
     at: int
     signal: str
@@ -284,7 +284,7 @@ class _Fatal(NamedTuple):
 
 
 def _fatal(texts: Sequence[str]) -> _Fatal | None:
-    """Return the last fatal signal or None; its current thread has the innermost frame first."""
+    """Return the last signal that the fault handler reported, or None."""
     for index in range(len(texts) - 1, -1, -1):
         found = _FATAL.match(texts[index])
         signal = _FATAL_SIGNALS.get(found["how"].strip()) if found else None
@@ -306,9 +306,9 @@ def _place(frame: re.Match[str]) -> str:
 
 
 def _where(texts: Sequence[str], index: int) -> str | None:
-    """Return the last frame of the user's own code above the error.
+    """Return the last frame of the user's code above the error.
 
-    For an argument parser's error, it is the program that the error names.
+    For an error of an argument parser, return the program that the error names.
     """
     for text in reversed(texts[:index]):
         frame = _FRAME.match(text)
@@ -334,9 +334,10 @@ def _advice(said: str) -> str | None:
 
 
 def _signal(reason: str | None, exit_code: int | None) -> str | None:
-    """Return the signal that ended a process.
+    """Return the signal that killed a process; None if there is no sign of one.
 
-    It is taken from torchrun's exit code (-9), else from the reason's (-9, or 137 from a shell).
+    It is read from the exit code of the launcher (-9) or else from the reason (-9, or 137 from a
+    shell).
     """
     given = re.search(r"\bexit ?code:? (-?\d+)", reason or "", re.IGNORECASE)
     code = exit_code if exit_code is not None else int(given[1]) if given else 0

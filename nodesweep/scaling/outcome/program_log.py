@@ -1,11 +1,12 @@
 """Find the lines of a node's log that its program wrote.
 
-Around them, a node's log has the toolkit's messages, its dump of the environment with the
-launcher's command, torchrun's report of the failure (a traceback and a summary), and the toolkit's
-report, which repeats parts of all these. Order and indentation prove nothing: the program's output
-(standard output and error in one stream) passes through the toolkit, which may write it after its
-own log and strip its lines. The formats are those of sagemaker-training 5.1.4 (logging_config.py,
-process.py, trainer.py) and torch 1.13 to 2.13 (torch/distributed/elastic/multiprocessing).
+The log also has messages of the toolkit, its dump of the environment with the command of the
+launcher, torchrun's failure report (a traceback and a summary), and the failure report of the
+toolkit, which repeats parts of the others. Order and indentation are not reliable: the output of
+the program (standard output and error in one stream) passes through the toolkit, which can write it
+after its own log and strip its lines. The formats were taken from sagemaker-training 5.1.4
+(logging_config.py, process.py, trainer.py) and torch 1.13 to 2.13
+(torch/distributed/elastic/multiprocessing).
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ _SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
 
 @dataclass(frozen=True)
 class ProgramLog:
-    """The indices of the lines that a program wrote, and the rank that failed first.
+    """The indices of the lines that a program wrote, and what its launcher reports.
 
-    `failed_rank` is the one that the launcher reports, and `exit_code` is that rank's; a negative
-    code is the signal that ended it. `program` is the file that torchrun started. These three are
-    None if there is no launcher or it does not report them. `launcher_error` is the index and line
-    of an error of torchrun or mpirun itself.
+    Attributes:
+        indices: the indices of the program's lines.
+        launcher_error: (index, line) of an error of torchrun or mpirun itself; None: no error.
+        failed_rank: the rank that failed first; None if the launcher reports none.
+        exit_code: the exit code of that rank; a negative code is a signal.
+        program: the file that torchrun started; None if torchrun does not report it.
     """
 
     indices: tuple[int, ...]
@@ -62,9 +65,9 @@ class ProgramLog:
 
 
 def find_program_lines(lines: Sequence[str]) -> ProgramLog:
-    """Find the program's lines in one node's log; the lines lack the node's name.
+    """Find the lines of the program in the log of one node, without the prefix of the node.
 
-    If the ranks' lines are marked, only the lines of the rank that failed first are kept.
+    If the lines have marks of their ranks, only those of the rank that failed first are kept.
     """
     ranks = [rank_of(line) for line in lines]
     whole, lines = lines, [plain_lines(line)[-1].unmarked for line in lines]
@@ -106,8 +109,8 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
 def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
     """Return the node that a rank runs on; None if the job has no such rank.
 
-    Ranks are counted node by node in the order in which the toolkit lists the nodes: as text,
-    algo-10 before algo-2.
+    Ranks are numbered node by node, with the nodes in the order of the toolkit, which sorts their
+    names as text: algo-10 comes before algo-2.
     """
     hosts = sorted(f"algo-{number}" for number in range(1, nodes + 1))
     index = rank // processes_per_node
@@ -115,11 +118,11 @@ def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
 
 
 def _torchrun_frame(lines: Sequence[str]) -> range:
-    """Return the range of torchrun's traceback and report; empty without a traceback.
+    """Return the range of torchrun's traceback and failure report; empty without a traceback.
 
-    It ends at the second double rule, which closes the summary of a program's failure, or at the
-    error of torchrun itself. torchrun's file is named in the first few lines: below the runner of
-    "python -m torch.distributed.run", if that started it.
+    It ends at the second double rule, which closes the failure report, or at an error of torchrun
+    itself. One of the first few frames of the traceback is in a file of torchrun; with "python -m
+    torch.distributed.run", the frames of runpy come first.
     """
     for index, line in enumerate(lines):
         if line.strip() == _TRACEBACK and any(
@@ -139,7 +142,7 @@ def _torchrun_frame(lines: Sequence[str]) -> range:
 
 
 def _torchrun_error(lines: Sequence[str], frame: range) -> tuple[int, str] | None:
-    """Return the last error in torchrun's traceback that does not report its program's end."""
+    """Return the last error of torchrun itself in its traceback, as (index, line); None if none."""
     for index in reversed(frame):
         text = plain_lines(lines[index])[-1].unmarked
         if ERROR_LINE.match(text) and CHILD_FAILED not in text:
@@ -148,9 +151,9 @@ def _torchrun_error(lines: Sequence[str], frame: range) -> tuple[int, str] | Non
 
 
 def _race(lines: Sequence[str]) -> set[int]:
-    """Return the indices of lines about the race in which torchrun's agents shut down.
+    """Return the indices of the lines about the shutdown race of torchrun's agents.
 
-    `lines` are raw, with their launcher's prefixes.
+    `lines` are raw, with the prefixes of the launcher.
     """
     indices: set[int] = set()
     for index, line in enumerate(lines):
@@ -160,9 +163,9 @@ def _race(lines: Sequence[str]) -> set[int]:
 
 
 def _environment(lines: Sequence[str]) -> set[int]:
-    """Return the line indices of the toolkit's environment dumps, up to the launcher's command.
+    """Return the line indices of the toolkit's environment dumps, which end with a command.
 
-    The first may begin before the log.
+    The log can begin within the first dump.
     """
     indices: set[int] = set()
     begin = 0
@@ -179,7 +182,7 @@ def _environment(lines: Sequence[str]) -> set[int]:
 
 
 def _report(lines: Sequence[str]) -> set[int]:
-    """Return the line indices of the toolkit's failure report, which ends with the command."""
+    """Return the line indices of the toolkit's failure report, which ends with a command."""
     indices: set[int] = set()
     for index, line in enumerate(lines):
         if _is_toolkit_line(line, _REPORTED):

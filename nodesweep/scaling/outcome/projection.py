@@ -1,8 +1,9 @@
-"""Project the time of a whole run from a job that ended itself early (sweep.design: probe).
+"""Project the time of a full run from a job that finished early (sweep.design: probe).
 
-The whole run's time is the probe's time plus that of the parts it left out: steps, at the mean time
-of its steady steps, and ends of epochs, checkpoints and validations, at the mean time of those that
-it ran. The parts are measured independently, so their squared errors add up (docs/probe.md).
+The train time is the time of the probe plus the time of the parts that it left out: steps, at the
+mean time of its steady steps, and ends of epochs and checkpoints, at the mean time of those that it
+ran. The whole job also has the validations that the probe left out. The parts are measured
+independently, so their squared errors add up (docs/probe.md).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.t_distribution import t_quantile
 
 ASKED_BY = "NODESWEEP_PROBE_PRECISION"
-"""Environment variable that makes a program end itself early (infra/image/nodesweep_clock.py)."""
+"""Environment variable that asks a program to finish early (infra/image/nodesweep_clock.py)."""
 MOST_STEPS = "NODESWEEP_PROBE_MAX_STEPS"
 MOST_SHARE = "NODESWEEP_PROBE_MAX_SHARE"
 ASSUMED_ERROR = 0.25
-"""Assumed error, as a share, of a part that was timed only once."""
+"""Assumed relative error of a part that was timed only once."""
 ANY_PART = ("steady_step_seconds", "world_size")
-"""Numbers in a probe's log that apply to a whole run too."""
+"""Numbers in the log of a probe that also apply to a full run."""
 TRENDING = 0.01
 """Smallest change of the step time over a probe, as a share, that counts as a trend."""
 _BATCHES = 10
@@ -44,7 +45,8 @@ class ProjectedPart(Part):
 
     name: PartName = Field(
         description=(
-            "steps, epochs (what the end of one adds to its steps), checkpoints or validations."
+            "steps, epochs (the time that the end of an epoch adds to its steps), checkpoints or "
+            "validations."
         )
     )
     left_out: int = Field(description="Number of items that the probe did not run.")
@@ -56,22 +58,22 @@ class ProjectedPart(Part):
     )
     error_seconds: float | None = Field(
         description=(
-            "Half of the 95% interval of the total time of these items; if only one was timed, by "
-            "assumption a quarter of that time; null: unknown."
+            "Half of the 95% interval of the total time of these items; if only one was timed, an "
+            "error of 25% is assumed; null: unknown."
         )
     )
 
     @property
     def seconds(self) -> float:
-        """The time in seconds of all items together."""
+        """The total time of the items in seconds."""
         return self.left_out * (self.seconds_each or 0.0)
 
 
 class Projection(Part):
-    """A whole run as projected from a probe.
+    """The projection of a full run from a probe.
 
-    Errors are half widths of 95% intervals from the variation within the probe; the variation
-    between runs is not included.
+    Errors are half widths of 95% intervals. They cover the variation within the probe, but not the
+    variation between runs.
     """
 
     train_seconds: float = Field(description="Projected train time of a full run.")
@@ -81,8 +83,8 @@ class Projection(Part):
     )
     ended: Literal["precise", "max_steps"] | None = Field(
         description=(
-            "precise: the step time was known well enough; max_steps: sweep.probe.max_steps came "
-            "first; null: not reported by the program."
+            "precise: the probe stopped because its step time was precise enough; max_steps: it "
+            "reached sweep.probe.max_steps first; null: not reported by the program."
         )
     )
     steps: int = Field(description="Optimizer steps that the probe ran.")
@@ -115,7 +117,7 @@ class Projection(Part):
 
     @property
     def unseen(self) -> tuple[PartName, ...]:
-        """The parts of a whole run that the probe did not run, so their time is not projected."""
+        """The parts of a full run that the probe did not run at all, so their time is unknown."""
         return tuple(part.name for part in self.parts if part.seconds_each is None)
 
     @property
@@ -127,7 +129,7 @@ class Projection(Part):
 def partial_run_steps(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int, int] | None:
-    """Return (steps run, steps of a whole run) of a job that ended itself early, else None."""
+    """Return (steps run, steps of a full run) of a job that finished early; None for other jobs."""
     made, planned = _reported_steps(metrics, logged)
     return (made, planned) if made is not None and planned is not None and made < planned else None
 
@@ -135,9 +137,9 @@ def partial_run_steps(
 def _reported_steps(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int | None, int | None]:
-    """Return (steps run, steps of a whole run) from metrics.json, else from the log.
+    """Return (steps run, steps of a full run) from metrics.json or else from the log.
 
-    If neither has both, each number comes from a source that has it, metrics.json first.
+    If neither has both numbers, they are combined, and those in metrics.json take precedence.
     """
     in_file = (
         whole_number_or_none(nested_value(metrics, ("steps",))),
@@ -162,14 +164,14 @@ def project(
     logged: Mapping[str, float],
     steady_seconds: Sequence[float] = (),
 ) -> Projection | None:
-    """Return the projection from metrics.json, else from the log.
+    """Return the projection of a full run, from metrics.json or else from the log.
 
-    None for a job that ran all its steps, or whose train time or step time is unknown.
+    Return None for a job that ran all its steps, and if the train time or step time is unknown.
 
     Args:
         metrics: The contents of metrics.json, if any.
         logged: The numbers from the log.
-        steady_seconds: The time of each steady step, if the log has them.
+        steady_seconds: The times of the steady steps, if they are in the log.
     """
     steps = partial_run_steps(metrics, logged)
     if steps is None:
@@ -190,7 +192,7 @@ def project(
         return None
     left = planned - made
     if error is not None and trend is not None and abs(trend) >= TRENDING:
-        error += each * abs(trend) / 2  # all steps left may be like the last, or the first
+        error += each * abs(trend) / 2  # all remaining steps may be like the last or the first one
     parts = [
         ProjectedPart(
             name="steps",
@@ -220,17 +222,17 @@ def project(
 
 
 def reports_steps(metrics: Mapping[str, Any] | None) -> bool:
-    """Return True if metrics.json alone tells a probe from a whole run."""
+    """Return True if metrics.json alone shows whether the job was a full run."""
     return None not in _reported_steps(metrics, {})
 
 
 def unprojected_reason(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float], max_steps: str | None
 ) -> str | None:
-    """Return why a job that was asked to end early has neither a projection nor a train time.
+    """Return why a job that was asked to finish early has neither a projection nor a train time.
 
-    None for a job that is known to have run all its steps, whose time is measured. `max_steps` is
-    the job's value of MOST_STEPS.
+    Return None if the job is known to have run all its steps, so that its time is measured.
+    `max_steps` is the job's value of MOST_STEPS.
     """
     measured = positive_or_none(nested_value(metrics, ("train_seconds",))) or positive_or_none(
         logged.get("train_seconds")
@@ -278,22 +280,22 @@ def unprojected_reason(
 
 
 def partial_run_reason(steps: tuple[int, int]) -> str:
-    """Return why an unrequested partial run without a projection has no train time.
+    """Return why a job that stopped early without a request has no train time.
 
-    `steps` is (steps run, steps of a whole run).
+    `steps` is (steps run, steps of a full run).
     """
     return (
-        f"the program ended after {steps[0]} of {steps[1]} steps, although nothing had asked it "
-        "to, and timed no steady step"
+        f"the program stopped after {steps[0]} of {steps[1]} steps, although nothing had asked it "
+        "to stop, and timed no steady step"
     )
 
 
 def whole_run_metrics(
     metrics: Mapping[str, Any] | None,
 ) -> Mapping[str, Any] | None:
-    """Return the contents of a probe's metrics.json that apply to a whole run.
+    """Return the contents of a probe's metrics.json that apply to a full run.
 
-    The model's quality and the number of samples that it saw do not apply.
+    The quality of the model and the number of samples do not.
     """
     if metrics is None:
         return None
@@ -305,7 +307,8 @@ def whole_run_metrics(
 def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
     """Return the part for the ends of epochs, checkpoints or validations.
 
-    `made` in metrics.json counts those during the training; one after its end may be timed, too.
+    `made` in metrics.json counts the items during the training. An item after the end of the
+    training can be timed too.
     """
     seconds = _timed(metrics, name)
     planned, made = (
@@ -322,7 +325,7 @@ def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
 
 
 def _timed(metrics: Mapping[str, Any] | None, name: PartName) -> list[float]:
-    """Return the seconds of each timed occurrence; an epoch's end may take a negative time."""
+    """Return the seconds of each timed item; the time for the end of an epoch can be negative."""
     read = finite_or_none if name == "epochs" else positive_or_none
     given = nested_value(metrics, ("probe", name, "seconds"))
     values = given if isinstance(given, list) else []
@@ -330,15 +333,14 @@ def _timed(metrics: Mapping[str, Any] | None, name: PartName) -> list[float]:
 
 
 def _seen(metrics: Mapping[str, Any] | None, name: PartName) -> int | None:
-    """Return the number of timed occurrences; None if the program does not report them."""
     planned = whole_number_or_none(nested_value(metrics, ("probe", name, "planned")))
     return None if planned is None else len(_timed(metrics, name))
 
 
 def half_width(seconds: Sequence[float]) -> float:
-    """Return the half width of the mean's 95% interval by Student's t.
+    """Return half of the 95% interval of the mean by Student's t.
 
-    For a single time, it is a quarter of that time.
+    For a single time, return ASSUMED_ERROR times that time.
     """
     n = len(seconds)
     if n == 1:
@@ -347,16 +349,17 @@ def half_width(seconds: Sequence[float]) -> float:
 
 
 def _by_batches(steady_seconds: Sequence[float]) -> float | None:
-    """Return the half width of the mean step's interval, from ten batch means.
+    """Return half of the 95% interval of the mean step time, from the means of ten batches.
 
-    Batch means are used because steps are autocorrelated. None for fewer than two steps per batch.
+    Batch means are used because step times are autocorrelated. Return None for fewer than two steps
+    per batch.
     """
     means = _batch_means(steady_seconds)
     return half_width(means) if means else None
 
 
 def _batch_means(steady_seconds: Sequence[float]) -> list[float]:
-    """Return the means of ten batches; [] for fewer than two steps per batch."""
+    """Return the means of ten batches; empty for fewer than two steps per batch."""
     size = len(steady_seconds) // _BATCHES
     if size < 2:
         return []
@@ -365,12 +368,12 @@ def _batch_means(steady_seconds: Sequence[float]) -> list[float]:
 
 
 def step_trend(steady_seconds: Sequence[float]) -> float | None:
-    """Return the change over the steps as a share of their mean; 0 without a trend.
+    """Return the change of the step time as a share of its mean; 0 without a significant trend.
 
-    A trend is found by the Mann-Kendall test at 1% on ten batch means (Mann, *Econometrica* 13(3),
-    1945, pp. 245-259); its size is nine times the slope of Theil and Sen (Sen, *JASA* 63(324),
-    1968, pp. 1379-1389). infra/image/nodesweep_clock.py does the same. None for fewer than two
-    steps per batch.
+    The trend is tested with the Mann-Kendall test at 1% on ten batch means (Mann, *Econometrica*
+    13(3), 1945, pp. 245-259). The change is nine times the slope of Theil and Sen (Sen, *JASA*
+    63(324), 1968, pp. 1379-1389). infra/image/nodesweep_clock.py does the same. Return None for
+    fewer than two steps per batch.
     """
     means = _batch_means(steady_seconds)
     if not means:

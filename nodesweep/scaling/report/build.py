@@ -1,4 +1,4 @@
-"""Build a ScalingReport from JobOutcomes; the time and all looked-up facts are arguments."""
+"""Build a ScalingReport from JobOutcomes; the current time and external facts are arguments."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ from nodesweep.scaling.report.unmatched import find_cut, find_unmatched
 from nodesweep.scaling.secrets import hide_in_config, hide_secrets
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
-_HOLDS_START_UP = "the times are those of the platform's Training phase, not the program's own"
+_HOLDS_START_UP = "the times cover the platform's whole Training phase, not just the training"
 
 Section = TypeVar("Section", SteadyWindow, SampleCounts, DeviceFacts)
-# Fields that an outcome and its point have under the same name.
+# Fields that have the same name in an outcome and in its point.
 _SHARED = tuple(field.name for field in fields(JobOutcome) if field.name in Point.model_fields)
 
 
@@ -97,14 +97,14 @@ def analyse(
         sweep_id: The sweep, or the name of a table of times.
         config: The resolved config; None for a table.
         plan: The planned points; None for a table.
-        outcomes: One per attempt.
+        outcomes: The outcomes of all attempts.
         price: Price of a node-hour; None: unknown.
         provenance: Digests, versions and other facts that the run recorded.
         generated_at: Time of the report.
         rules: Rules of the recommendation if there is no config.
-        progress: Progress of the sweep; None if its design requests all runs at the start.
+        progress: Progress of the sweep; None to derive it from the outcomes.
         nights: Standard deviation of log T between earlier sweeps, by node count.
-        units_confirmed: True if the user says that a table's times are all in seconds.
+        units_confirmed: True if the user confirmed that all times of a table are in seconds.
 
     Raises:
         ValueError: There are no outcomes.
@@ -122,7 +122,7 @@ def analyse(
         planned = sorted({(point.nodes, point.repeat) for point in plan.points})
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
-    # Decided by the planned order, before any time is seen (docs/statistics.md).
+    # Decided from the planned order, before any time is known (docs/statistics.md).
     paired = config is not None and pairs_repeats(config)
     rows, runs = summarise_runs(
         outcomes,
@@ -140,7 +140,7 @@ def analyse(
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     design = Design() if config is None else design_of(config)
-    asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
+    asked = progress or Progress(tuple(planned), (), (), "all runs are requested at the start")
     withheld = recommend_none_for_repeated(rows, points, rules.recommendation)
     if not units_confirmed:
         withheld = withheld or _ask_for_unit(rows, points, clock, rules)
@@ -250,7 +250,7 @@ def _remedies(report: ScalingReport, runs: Sequence[Run]) -> Remedies | None:
 
 
 def _times(points: Sequence[Point], clock: TrainClock | None) -> list[tuple[Point, float]]:
-    """Return the points that the summary uses, with their train times in seconds on the clock."""
+    """Return the points that the summary uses, with their train times in seconds."""
     timed = ((point, point.seconds_on(clock)) for point in points)
     return [(point, seconds) for point, seconds in timed if seconds is not None]
 
@@ -261,7 +261,7 @@ def _ask_for_unit(
     clock: TrainClock | None,
     rules: ReportConfig,
 ) -> Recommendation | None:
-    """Return a recommendation that asks for the unit of a table's times; None if it is certain."""
+    """Return a withheld recommendation if the unit of a table's times is unclear, else None."""
     times: dict[int, list[float]] = {}
     for point, seconds in _times(points, clock):
         if point.train_clock in GIVEN_CLOCKS:
@@ -270,7 +270,7 @@ def _ask_for_unit(
 
 
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
-    """Return a caveat if nodes install packages at every start, which phase times include."""
+    """Return a caveat if the nodes install packages at the start of every job."""
     reason = _text(provenance.get("requirements_at_start"))
     if reason is None:
         return []
@@ -279,13 +279,13 @@ def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _changed_dataset(provenance: Mapping[str, Any]) -> Sequence[str]:
-    """Return a caveat if a dataset in S3 changed while jobs read it."""
+    """Return a caveat if the dataset in S3 changed during the sweep."""
     change = _text(provenance.get("dataset_change"))
     return [] if change is None else [changed_dataset_text(change)]
 
 
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
-    """Return the platform that all outcomes share; summarise_runs() refuses mixed ones."""
+    """Return the platform of the outcomes; summarise_runs() refuses mixed platforms."""
     isolations = sorted({outcome.isolation for outcome in outcomes if outcome.isolation})
     return PlatformFacts(
         kind=outcomes[0].platform_kind,
@@ -324,7 +324,7 @@ def _conditions(
 
 
 def _start(points: Sequence[Point]) -> Start | None:
-    """Return cold, warm or mixed; None unless all used runs say how their instances started."""
+    """Return cold, warm or mixed; None unless the start of every used run is known."""
     starts = {point.start for point in points if point.used}
     if None in starts or not starts:
         return None
@@ -347,7 +347,7 @@ def _sweep_costs(points: Sequence[Point], provenance: Mapping[str, Any]) -> Swee
 
 
 def _fits(rows: Sequence[SummaryRow], points: Sequence[Point], conditions: Conditions) -> Fits:
-    """Fit the laws to rows with a measured time-to-train; none if times include start-up."""
+    """Return laws fitted to the rows with a time-to-train; none if the times are not usable."""
     clock = conditions.train_clock
     if is_phase(clock):
         none = fit_laws([], None)
@@ -379,9 +379,9 @@ def _fits(rows: Sequence[SummaryRow], points: Sequence[Point], conditions: Condi
 
 
 def _steps_ratio(policy: str | None, counts: Sequence[int]) -> dict[int, float] | None:
-    """Return optimizer steps at N over those at N0, for each count and twice the largest.
+    """Return the ratio of the optimizer steps at N and at N0, by node count.
 
-    None if the policy is unknown.
+    The node counts are those given and twice the largest. Return None if the policy is unknown.
     """
     if policy is None or not counts:
         return None
@@ -390,7 +390,7 @@ def _steps_ratio(policy: str | None, counts: Sequence[int]) -> dict[int, float] 
 
 
 def _first(values: Iterable[str | None]) -> Any:
-    """Return the first known value; summarise_runs() has refused outcomes that differ in it."""
+    """Return the first known value; summarise_runs() has checked that all others are equal."""
     return next((value for value in values if value is not None), None)
 
 
@@ -399,13 +399,12 @@ def _text(value: object) -> str | None:
 
 
 def _list_points(runs: Sequence[Run], config: BenchmarkConfig | None) -> tuple[Point, ...]:
-    """Return the report's Point of each run, in the order of the runs."""
     reused = {run.outcome.reused_by_job for run in runs}
     return tuple(_point(run, reused, config) for run in runs)
 
 
 def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | None) -> Point:
-    """Return an attempt as a Point; `reused` names the jobs that started in a kept warm pool."""
+    """Return an attempt as a Point; `reused` has the jobs that started from a warm pool."""
     outcome = run.outcome
     own = {
         "used": run.used,
@@ -434,7 +433,7 @@ def _started(outcome: JobOutcome, reused: Collection[str | None]) -> Literal["co
 
 
 def _section(outcome: JobOutcome, name: str, model: type[Section]) -> Section | None:
-    """Return the object of metrics.json with this name; None if it has no known field."""
+    """Return the section of metrics.json with this name; None if it has no valid field."""
     kinds = {
         field: get_args(described.annotation)[0] for field, described in model.model_fields.items()
     }
@@ -443,7 +442,7 @@ def _section(outcome: JobOutcome, name: str, model: type[Section]) -> Section | 
 
 
 def _value(outcome: JobOutcome, kind: type, *path: str) -> Any:
-    """Return a value of metrics.json; None if it is missing or of a different type."""
+    """Return a value of metrics.json; None if it is missing or has a different type."""
     if kind is int:
         return _whole(outcome, *path)
     value = outcome.metric_number(*path) if kind is float else outcome.metric(*path)

@@ -1,4 +1,4 @@
-"""The facts that the caveats of a report rest on."""
+"""The facts that the caveats of a report are based on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nodesweep.scaling.report.model import Point, SampleCounts, ScalingReport
 
 @dataclass(frozen=True)
 class CaveatInputs:
-    """A report before its caveats are added, with the plan and tolerance to check it against.
+    """A report without caveats, with the plan and the tolerance to check it against.
 
-    `planned` holds the (nodes, repeat) of every planned point.
+    `planned` has the (nodes, repeat) of every planned point.
     """
 
     report: ScalingReport
@@ -24,12 +24,12 @@ class CaveatInputs:
 
     @cached_property
     def used(self) -> list[Point]:
-        """The runs that the statistics are computed from."""
+        """The runs that the summary uses."""
         return [point for point in self.report.points if point.used]
 
     @cached_property
     def untimed(self) -> list[int]:
-        """Node counts of completed runs that should have a time but lack one."""
+        """Node counts of completed runs that should have a train time but have none."""
         report = self.report
         checks = [check.job_name for check in (report.check, *report.other_checks) if check]
         return [
@@ -45,7 +45,7 @@ class CaveatInputs:
 
     @cached_property
     def started(self) -> list[int]:
-        """Node counts of the used runs by creation time; empty if one of these is unknown."""
+        """Node counts of the used runs, sorted by creation time; empty if a time is unknown."""
         at = [
             (datetime.fromisoformat(point.created_at), point.nodes)
             for point in self.used
@@ -55,7 +55,7 @@ class CaveatInputs:
 
     @cached_property
     def sampled(self) -> list[tuple[int, SampleCounts]]:
-        """(nodes, samples) of the used runs that counted their samples."""
+        """(nodes, samples) of the used runs that report their samples."""
         return [
             (point.nodes, point.samples)
             for point in self.used

@@ -1,4 +1,4 @@
-"""Limits of a report's numbers: one sentence per limit, and only those that apply."""
+"""Describe the limitations of the numbers in a report, as caveats."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from nodesweep.scaling.rules.learning import growth_text
 
 NOT_ISOLATED = "not isolated"
 DUTY_CYCLE = "duty cycle"
-# Limits above which a caveat is due: a loader-bound job "scales" perfectly, and more filler means
-# different work at a different N.
+# Limits above which a caveat is needed: a loader-bound job "scales" perfectly, and with more filler
+# samples the node counts no longer do the same work.
 DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
@@ -57,7 +57,7 @@ SPEED_LIMIT = 0.03
 
 
 def find_caveats(evidence: CaveatInputs) -> tuple[str, ...]:
-    """Return the caveats that apply, the most serious kind first."""
+    """Return the caveats that apply, beginning with the most serious kind."""
     return tuple(caveat for check in _CHECKS for caveat in check(evidence))
 
 
@@ -66,8 +66,8 @@ def _platform(evidence: CaveatInputs) -> Iterator[str]:
     if kind == "emulated":
         yield (
             "Emulated nodes: each node was a share of one machine"
-            f" ({isolation or 'isolation unknown'}). The times are real, but they are not those of"
-            " the same number of instances."
+            f" ({isolation or 'isolation unknown'}). The times are real, but the same number of"
+            " instances would take different times."
         )
     elif kind == "simulated":
         yield "Simulated: no training ran; every time was computed from a model."
@@ -125,7 +125,7 @@ def _isolation(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _contended(evidence: CaveatInputs) -> Iterator[str]:
-    """Yield a caveat on nodes that were CPU-throttled (docs/method.md, "Attainment")."""
+    """Yield caveats about contended nodes and unknown CPU shares (docs/method.md, "Attainment")."""
     contended = [point for point in evidence.report.points if is_contended(point)]
     if contended:
         least = {
@@ -140,20 +140,21 @@ def _contended(evidence: CaveatInputs) -> Iterator[str]:
         yield (
             "Contended: this machine did other work alongside the nodes, and the most affected "
             f"node did not get the CPU it requested: {got} (threshold {format_least_attained()}). "
-            f"{subject} there are too long. A node count without other runs is judged by both "
-            "bounds of the time it would have taken on an idle machine: that share of its time, "
-            "and all of it."
+            f"{subject} there are too long. A node count without other runs is assessed with both "
+            "bounds of the time that it would have taken on an idle machine: that share of its "
+            "time, and all of it."
         )
     unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
     if unknown and evidence.report.platform.kind == "emulated":
         yield (
-            f"CPU share unknown at {_nodes(unknown)}: the kernel does not report here whether the "
-            "nodes got the CPU of their quota, or the run was too short to measure it."
+            f"CPU share unknown at {_nodes(unknown)}: either this machine's kernel does not report "
+            "whether the nodes got the CPU time of their quota, or the run was too short to "
+            "measure it."
         )
 
 
 def _speed(evidence: CaveatInputs) -> Iterator[str]:
-    """Warn if a difference in times may be due to the machine.
+    """Warn if the CPUs were faster in some runs than in others.
 
     docs/method.md, "What a CPU second is worth", has the rule.
     """
@@ -174,9 +175,10 @@ def _speed(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _speedups_at_equal_speed(evidence: CaveatInputs) -> dict[int, float]:
-    """Return the speedup over the smallest node count, as if all runs had equally fast CPUs.
+    """Return the speedups over the smallest node count, corrected to equal CPU speed.
 
-    The mean of time × CPU speed replaces the mean time. Empty if a run's speed is unknown.
+    Each train time is multiplied by the CPU speed of its run. Empty if the speed of a run is
+    unknown.
     """
     work: dict[int, list[float]] = {}
     for point in evidence.used:
@@ -211,7 +213,7 @@ def _failures(evidence: CaveatInputs) -> Iterator[str]:
     if launched:
         yield (
             f"Launch path only at {_nodes([point.nodes for point in launched])}: "
-            f"{launched[0].launch_path_only}; such a time is not a valid measurement and is "
+            f"{launched[0].launch_path_only}; these times are not valid measurements and are "
             "excluded."
         )
     if untimed := evidence.untimed:
@@ -235,7 +237,7 @@ def _failures(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _unknown_losses(evidence: CaveatInputs) -> Iterator[str]:
-    """Yield caveats on a table's failed rows without time or cost, assumed as in completed runs."""
+    """Yield caveats about a table's failed rows that lack a time or cost, which is then assumed."""
     report = evidence.report
     if report.platform.kind != "measured":
         return
@@ -275,13 +277,13 @@ def _clock(evidence: CaveatInputs) -> Iterator[str]:
     )
     if clock == "logged" and without < len(used):
         yield (
-            f"Train times are those of the program's log: {without} of "
+            f"Train times are from the program's log: {without} of "
             f"{pluralize(len(used), 'job')} wrote no metrics.json, and sources are never mixed."
         )
     reporting = sum(point.train_clock in ("program", "logged") for point in used)
     if clock == "observed" and reporting:
         yield (
-            f"Train times are those observed from outside: {len(used) - reporting} of "
+            f"Train times were observed from outside: {len(used) - reporting} of "
             f"{pluralize(len(used), 'job')} reported none, and sources are never mixed."
         )
     if not is_phase(clock):
@@ -348,7 +350,7 @@ def _repeats(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _spot_costs(rows: Sequence[SummaryRow]) -> str:
-    """Return a sentence on the cost of a completed run on spot; empty if none is known."""
+    """Return a sentence about the expected cost of completed spot runs; "" if no cost is known."""
     costs = [(usd, row.nodes) for row in rows if (usd := row.spot_usd_per_result) is not None]
     if not costs:
         return ""
@@ -364,11 +366,11 @@ def _odd(evidence: CaveatInputs) -> Iterator[str]:
     yield from find_confounded(evidence.started)
     report = evidence.report
     advice = report.recommendation
-    least = 2 if judged_by(advice) else MIN_REPEATS  # a design's own bounds need only two runs
+    least = 2 if judged_by(advice) else MIN_REPEATS  # the bounds of a design need only two runs
     statistics_at = {row.nodes: row.train for row in report.summary}
     yield from find_odd(report.train_seconds_by_nodes(), statistics_at, least)
     even = {point.nodes for point in evidence.used if _has_even_steps(point)}
-    if report.platform.kind != "simulated":  # simulated steps are all alike
+    if report.platform.kind != "simulated":  # all simulated steps take the same time
         yield from find_even_steps(sorted(even))
 
 
@@ -402,7 +404,7 @@ def _lost_seconds(point: Point) -> float | None:
 
 
 def _shape(evidence: CaveatInputs) -> Iterator[str]:
-    """Warn about superlinear and retrograde counts, unless a unit mix-up explains them."""
+    """Warn about superlinear and retrograde node counts, unless mixed-up units explain them."""
     if other_unit(evidence.report.train_seconds_by_nodes()):
         return
     flagged = [row for row in evidence.report.summary if "superlinear" in row.flags]
@@ -443,7 +445,7 @@ def _work(evidence: CaveatInputs) -> Iterator[str]:
             f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of"
             f" the baseline's, so the time is not a time-to-train ({reasons})."
         )
-    # nodesweep/scaling/design/probe.py has a caveat that no probe shows convergence
+    # the probe design has its own caveat that probes do not show convergence
     unchecked = [
         row.nodes
         for row in evidence.report.summary
@@ -468,7 +470,7 @@ def _work(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _growing_batch(evidence: CaveatInputs) -> Iterator[str]:
-    """Warn about unknown convergence with a growing batch, and about a batch that jumps."""
+    """Warn about unknown convergence with a growing batch, and about irregular batch sizes."""
     rows = evidence.report.summary
     unknown = [row for row in rows if row.convergence_unknown]
     sizes = {row.nodes: row.global_batch_size for row in rows if row.n and row.global_batch_size}
@@ -487,15 +489,15 @@ def _growing_batch(evidence: CaveatInputs) -> Iterator[str]:
         yield (
             "Weak scaling: the global batch grows and the times do not fall, so the runs at every "
             "node count are assumed to have made the same number of steps. S, E and D compare "
-            "samples per second; the cost is that of a whole run. If all runs trained the same "
-            "number of samples, the speedup is T(N0)/T(N); if you know the rates, give "
+            "samples per second, whereas costs are per run. If all runs trained the same number "
+            "of samples, the speedup is T(N0)/T(N); if you know the rates, give "
             "samples_per_second instead."
         )
     yield from _jumps(rows, sizes)
 
 
 def _jumps(rows: Sequence[SummaryRow], sizes: Mapping[int, int]) -> Iterator[str]:
-    """Warn if the global batch is neither constant nor in proportion to the processes."""
+    """Warn if the global batch is neither constant nor proportional to the number of processes."""
     worlds = {row.nodes: row.world_size or row.nodes for row in rows}
     if any(row.world_size is None for row in rows if row.nodes in sizes):
         worlds = {row.nodes: row.nodes for row in rows}
@@ -503,14 +505,14 @@ def _jumps(rows: Sequence[SummaryRow], sizes: Mapping[int, int]) -> Iterator[str
     if sizes and all(max(each) > (1 + SAME) * min(each) for each in (sizes.values(), shares)):
         found = join_words(f"{size:,} at {nodes_text(nodes)}" for nodes, size in sizes.items())
         yield (
-            f"The global batch jumps: {found} is neither constant (fixed_global) nor in proportion "
+            f"Irregular global batch: {found} is neither constant (fixed_global) nor proportional "
             "to the nodes (fixed_per_replica), so the ratios compare different work per step. "
             "Measure all node counts with one policy."
         )
 
 
 def _samples(evidence: CaveatInputs) -> Iterator[str]:
-    """Warn if a used run's samples differ from the baseline's median or from those requested."""
+    """Warn if a run processed more or fewer samples than the baseline, or fewer than requested."""
     base_nodes = evidence.report.baseline.nodes if evidence.report.baseline else None
     at_base = [samples.processed or 0 for nodes, samples in evidence.sampled if nodes == base_nodes]
     base = median(at_base) if at_base else None
@@ -535,7 +537,7 @@ def _samples(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _as_asked(evidence: CaveatInputs) -> Iterator[str]:
-    """Warn if values that the program reports differ from those that its job requested."""
+    """Warn about values other than requested, about several launchers and about mixed starts."""
     asked = [point for point in evidence.used if point.planned]
     for name, words in _ASKED.items():
         other = [
@@ -547,7 +549,7 @@ def _as_asked(evidence: CaveatInputs) -> Iterator[str]:
             first = other[0]
             yield (
                 f"Not as requested: the {words} that the program reported at "
-                f"{_nodes([p.nodes for p in other])} differs from the one it was given "
+                f"{_nodes([p.nodes for p in other])} differs from the requested value "
                 f"({format_value(getattr(first, name), 6)} instead of "
                 f"{format_value(first.planned[name], 6)} at {nodes_text(first.nodes)}); the "
                 "report shows the program's value."
@@ -580,8 +582,8 @@ def _measurement(evidence: CaveatInputs) -> Iterator[str]:
             f"{format_percent(row.data_wait_share)} at {nodes_text(row.nodes)}" for row in waiting
         )
         yield (
-            f"Share of the train time spent waiting for data: {shares}; such a job scales with its "
-            "data loaders."
+            f"Share of the train time spent waiting for data: {shares}; these jobs scale with "
+            "their data loaders."
         )
 
 

@@ -1,4 +1,4 @@
-"""CPU use of the nodes while they trained: the first clue to why a job does not scale."""
+"""Caveat about the CPU use of the nodes, often the first clue to why a job does not scale."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nodesweep.scaling.outcome.cpu_speed import ALLOCATED_USED, QUOTA_USED
 from nodesweep.scaling.report.model import Point
 
 LOW_USE = 0.5
-"""Share of its CPU below which a node waited for longer than it worked."""
+"""CPU use below which a node waited longer than it worked."""
 _CPU = "cpu_percent"
 
 
 def find_low_use(used: Sequence[Point]) -> Iterator[str]:
-    """Yield a caveat with the CPU share at each node count if one of them is low.
+    """Yield a caveat with the CPU use at each node count if it is low at one of them.
 
-    Node counts whose share is unknown, or where accelerators do the work, are left out.
+    Node counts are left out if their CPU use is unknown or if accelerators do the work.
     """
     shares: dict[int, list[float]] = {}
     for point in used:
@@ -36,19 +36,19 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
         yield (
             f"The nodes used only part of their CPU {when}: {listed}. The rest of the time they "
             f"waited for data, for each other or for a lock, or slept{start}. Look there first for "
-            "the bottleneck; where the share is low, more or faster processors would change little."
+            "the bottleneck; if the share is low, more or faster processors would change little."
         )
 
 
 def _share(point: Point) -> float | None:
-    """Return the used share of a node's CPU, or of what was granted of it; None if unknown."""
+    """Return the used share of the CPU, quota or allocation of a node; None if unknown."""
     for used in (QUOTA_USED, ALLOCATED_USED):
         if (percent := point.utilisation.get(used)) is not None:
             return percent / 100
     cpu, instance = point.utilisation.get(_CPU), _instance(point.instance_type)
     if cpu is None or instance is None or instance.accelerators:
         return None
-    if instance.emulated:  # in percent of the node; AWS reports 100 per core
+    if instance.emulated:  # in percent of the node, whereas AWS reports 100 per core
         return cpu / 100
     return None if instance.vcpus is None else cpu / (100 * instance.vcpus)
 

@@ -1,4 +1,4 @@
-"""The facts of a report next to its tables: origin, conditions and costs of the sweep."""
+"""The facts that a report lists next to its tables: origin, conditions and costs of the sweep."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _cpu_speed(report: ScalingReport) -> Iterator[str]:
 
 
 def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """Return the key facts as (name, value) pairs: sweep, baseline, clock, price and the like."""
+    """Return (name, value) pairs for facts such as the sweep, baseline, clock and price."""
     facts = [
         ("sweep", report.sweep_id),
         ("generated", report.generated_at),
@@ -103,7 +103,7 @@ def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
 
 
 def condition_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """Return the known conditions that the sweep was measured under."""
+    """Return (name, value) pairs for the known conditions of the sweep."""
     shown = {
         "instance type": report.conditions.instance_type,
         "region": report.conditions.region,
@@ -118,13 +118,13 @@ def condition_facts(report: ScalingReport) -> list[tuple[str, str]]:
 
 
 def provenance_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """Return the provenance without values that are already in the conditions."""
+    """Return (name, value) pairs for the provenance, without values that are also conditions."""
     conditions = {value for _, value in condition_facts(report)}
     return [(key, value) for key, value in _flatten(report.provenance) if value not in conditions]
 
 
 def costs_text(report: ScalingReport) -> str | None:
-    """Return a sentence on the cost of the whole sweep; None if it is entirely unknown."""
+    """Return a sentence about the cost of the whole sweep; None if it is entirely unknown."""
     costs = report.costs
     validation = (
         ""
@@ -160,7 +160,7 @@ def costs_text(report: ScalingReport) -> str | None:
 
 
 def _flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, text) of a nested mapping's leaves; null becomes the text for unknown."""
+    """Yield (dotted key, text) for each leaf of a nested mapping; None becomes a dash."""
     for key, value in mapping.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")

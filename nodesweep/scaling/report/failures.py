@@ -1,4 +1,4 @@
-"""Failed runs of a sweep as lines for a terminal and an exit message, each cause once."""
+"""Describe the failed runs of a sweep for a terminal and an exit message, once per cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REASON_CHARACTERS = 400
 
 
 def failure_lines(report: ScalingReport) -> list[str]:
-    """Return lines on each cause: first run, error with a remedy, and the program's last lines."""
+    """Return lines for each cause: its first run, the error, the remedy and the last log lines."""
     causes: dict[str, list[Point]] = {}
     for point in (*report.points, *report.other_points):
         if point.status != "Completed":

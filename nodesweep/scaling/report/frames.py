@@ -1,7 +1,7 @@
 """Convert a ScalingReport to pandas data frames: a row per attempt, node count or clock.
 
-Units are in the columns' names: `_seconds`, `_usd`, `_share` (0 to 1). Unknown is missing (NA),
-never 0.
+The names of columns end in their unit: `_seconds`, `_usd`, `_share` (0 to 1). Unknown values are
+missing (NA), never 0.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Field(NamedTuple):
     """A column of a frame."""
 
     path: str
-    """Path of the value in the row's model: attributes joined by dots."""
+    """Path of the value in the model of the row, with dots between the attributes."""
     meaning: str
     dtype: str = "Float64"
 
 
 def with_interval(name: str, path: str, meaning: str, interval: str) -> dict[str, Field]:
-    """Return the columns of a value and of its interval, which is at the path `interval`."""
+    """Return the columns for a value and for its interval, which is at the path `interval`."""
     return {
         name: Field(path, meaning),
         f"{name}_low": Field(f"{interval}.low", f"lower bound of the interval of {name}"),
@@ -143,8 +143,9 @@ CLOCK: Mapping[str, Field] = {
     **with_interval("seconds", "seconds", "geometric mean time", "seconds_interval"),
     **_ratios(""),
 }
-"""Columns of one clock's statistics."""
-# Models within a point, and the prefix of their columns: samples.padded becomes samples_padded.
+"""Columns for the statistics of one clock."""
+# The models within a point, with the prefix of their columns: samples.padded becomes
+# samples_padded.
 _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
     "clocks": (Clocks, ""),
     "costs": (RunCosts, ""),
@@ -159,7 +160,7 @@ _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
 _LEFT_OUT = ("log_tail", "other_log_tail")
 _LEFT_OUT_OF_NESTED = ("parts", "unknown_jobs", "exceeding_jobs")
 _OF_PROBES = ("kind", "projection")
-# Mappings with keys of their own: phases.Training becomes phases_Training.
+# Mappings with arbitrary keys: phases.Training becomes phases_Training.
 _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
 _DTYPES = {bool: "boolean", int: "Int64", float: "Float64", str: "string"}
 
@@ -168,7 +169,7 @@ def model_frame(rows: Sequence[Any], fields: Mapping[str, Field]) -> DataFrame:
     """Return one row per model, with a column per field."""
     from pandas import DataFrame, array
 
-    # arrays, since DataFrame aligns the index of each Series: a tenth of a report's time
+    # arrays, because aligning the index of each Series would take a tenth of a report's time
     return DataFrame(
         {
             name: array([_at(row, field.path) for row in rows], dtype=field.dtype)
@@ -191,10 +192,10 @@ def rows_frame(rows: Sequence[SummaryRow]) -> DataFrame:
 
 
 def points_frame(report: ScalingReport) -> DataFrame:
-    """Return one row per attempt, failed ones included, with the columns of points.csv.
+    """Return one row per attempt, including failed ones, with the columns of points.csv.
 
-    Columns: the fields of a point in report.json, nested ones by their path (`samples_padded`),
-    then `platform` and `platform_kind`.
+    These are the fields of a point in report.json, nested fields under their path
+    (`samples_padded`), followed by `platform` and `platform_kind`.
     """
     from pandas import concat
 
@@ -206,7 +207,7 @@ def points_frame(report: ScalingReport) -> DataFrame:
         if name not in _LEFT_OUT and (probed or name not in _OF_PROBES)
         for column in _columns(name, [getattr(point, name) for point in points])
     ]
-    # Rows of several sweeps may end up in one sheet, so each row names its platform.
+    # Users combine the rows of several sweeps in one sheet, so every row has its platform.
     columns.append(_column("platform", [_label(report, point) for point in points], str))
     columns.append(_column("platform_kind", [report.platform.kind] * len(points), str))
     return concat(columns, axis=1)
@@ -228,7 +229,6 @@ def _label(report: ScalingReport, point: Point) -> str:
 
 
 def _columns(name: str, values: Sequence[Any]) -> Iterator[Series]:
-    """Yield the columns that a field of Point becomes."""
     if name in _OPEN:
         for key in dict.fromkeys(key for entries in values for key in entries):
             yield _column(f"{name}_{key}", (entries.get(key) for entries in values), float)
@@ -249,7 +249,7 @@ def _column(name: str, values: Iterable[Any], kind: type) -> Series:
 
 
 def _kind(field: FieldInfo) -> type:
-    """Return the type of a field's known values, from its annotation."""
+    """Return the type of the values of a field other than None, from its annotation."""
     arguments = get_args(field.annotation)
     named = {field.annotation, *arguments} & _DTYPES.keys()
     # a Literal has its values instead of a type

@@ -1,10 +1,10 @@
 """Advice from AWS's own documents for sweeps that run out of memory or scale poorly.
 
-Each piece of advice has a condition and a source; this project measured the effect of none. The
-Amazon SageMaker developer guide, "Distributed training", lists what to do if memory runs out. The
-AWS blog post with the reference benchmark reports SMDDP's gain "for larger cluster sizes", taken
-here to mean a sweep whose efficiency fell below its own limit. The blog's SageMaker Training
-Compiler is left out, as nodesweep does not support it.
+Each piece of advice has a condition and a source. This project has not measured the effect of any
+of it. The Amazon SageMaker developer guide, "Distributed training", lists what to do if memory runs
+out. The AWS blog post with the reference benchmark reports a gain from SMDDP "for larger cluster
+sizes"; here that means a sweep whose efficiency fell below the configured minimum. The SageMaker
+Training Compiler of the blog post is left out because nodesweep does not support it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Advice(NamedTuple):
 
 
 class OutOfMemory(NamedTuple):
-    """The memory that ran out in a failed run, with the evidence, and steps to try in order."""
+    """The evidence that a run ran out of memory, and the steps to try in order."""
 
     finding: str
     steps: tuple[Advice, ...]
@@ -65,7 +65,7 @@ def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
 def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
     """Return the remedies for each run that ran out of memory, by its index in `points`.
 
-    The steps are empty if an earlier run has the same ones.
+    Steps that an earlier run already has are not repeated.
     """
     found: dict[int, OutOfMemory] = {}
     shown: set[tuple[Advice, ...]] = set()
@@ -78,22 +78,22 @@ def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
 
 
 def out_of_memory_line(report: ScalingReport) -> str | None:
-    """Return a line for a terminal: where memory ran out, and the first such run's steps."""
+    """Return a line for a terminal on the node counts that ran out of memory; None if none did."""
     found = out_of_memory_by_index(report)
     if not found:
         return None
     counts = sorted({report.points[index].nodes for index in found})
     steps = next(iter(found.values())).steps
     return (
-        f"Out of memory at {join_words(map(nodes_text, counts))}; what to try, in this order: "
+        f"Out of memory at {join_words(map(nodes_text, counts))}. Try these steps in order: "
         f"{', '.join(step.matter for step in steps)} (see the report for details)."
     )
 
 
 def find_guidance(report: ScalingReport) -> tuple[Advice, ...]:
-    """Return the documents' advice that applies to the sweep as a whole.
+    """Return the published advice that applies to the sweep as a whole.
 
-    If the parts of the time are known, it addresses those that cost efficiency.
+    If the report has a step budget, the advice addresses the parts that cost efficiency.
     """
     if report.remedies is None:
         return (*_larger_instance(report), *_smddp(report))
@@ -147,7 +147,7 @@ def _finding(shortage: MemoryShortage) -> str:
 
 
 def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
-    """Yield the developer guide's steps in its order, except those that this job already takes."""
+    """Yield the steps of the developer guide in order, except those that the job already takes."""
     training = _section(config_of_main(report), "training")
     hyperparameters = _section(training, "hyperparameters")
     kind = _section(training, "distribution").get("kind")
@@ -188,7 +188,7 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
 
 
 def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
-    """Yield advice on main memory, which the guide's steps for accelerators do not save."""
+    """Yield advice about main memory, which the guide's steps for accelerators do not cover."""
     size = (
         f" ({instance.memory_gib:g} GiB)"
         if instance is not None and instance.memory_gib is not None
@@ -263,6 +263,5 @@ def _instance(name: str | None) -> InstanceType | None:
 
 
 def _section(parent: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    """Return a section of a resolved config, empty if it has none."""
     found = (parent or {}).get(name)
     return found if isinstance(found, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The result in one sentence: node count, speedup and cost, with the evidence for them."""
+"""Write the headline, a sentence with the node count, its speedup and cost, and the evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nodesweep.scaling.formats import (
 from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, PlatformKind, TrainClock
 from nodesweep.scaling.report.sources import is_phase
 
-# The qualifier opens the sentence, so that the result cannot be quoted without it.
+# The qualifier comes first, so that the result cannot be quoted without it.
 _QUALIFIERS: dict[PlatformKind, str] = {
     "aws": "",
     "emulated": "On emulated nodes",
@@ -57,10 +57,10 @@ def write_headline(
     slower: Sequence[str] = (),
     lost: str | None = None,
 ) -> str:
-    """Return the recommendation and its numbers, then how many jobs did not complete.
+    """Return a sentence with the recommendation, its numbers and how many jobs did not complete.
 
-    The sentence names unconfirmed world sizes, contended nodes with the command that repeats their
-    runs, throughput scaling (docs/method.md, "Batch policy") and projected times with their
+    It also mentions unconfirmed world sizes, contended nodes with the command that repeats their
+    runs, throughput scaling (docs/method.md, "Batch policy"), and projected times with their
     validation run.
 
     Args:
@@ -68,16 +68,16 @@ def write_headline(
         baseline: Baseline of the rows; None if nothing completed.
         rows: Rows of the summary.
         jobs: Number of attempts.
-        recommendation: Recommendation for the same rows; None for fewer than two measured counts or
-            for times of a platform's phase.
+        recommendation: Recommendation for the same rows; None if fewer than two node counts were
+            measured or if the times are phases of the platform.
         clock: The train clock.
         policy: The batch policy.
         check: Validation run of a probe sweep.
-        other_checks: Validation runs of other counts.
+        other_checks: Validation runs at other node counts.
         sweep_id: The sweep, for commands.
-        slower: Why more nodes are slower, where a cause is named; the first is in the sentence.
-        lost: What costs efficiency beyond the recommended count, if `slower` is empty; None if
-            unknown.
+        slower: Sentences on why more nodes are slower; only the first is used.
+        lost: What costs efficiency beyond the recommended node count, used if `slower` is empty;
+            None if unknown.
     """
     sentence = _result(
         kind, baseline, rows, jobs, recommendation, clock, SCALING.get(policy or "", "")
@@ -113,7 +113,7 @@ def write_headline(
 
 
 def failed_text(rows: Sequence[SummaryRow], jobs: int) -> str | None:
-    """Return how many of the jobs did not complete; None if all did."""
+    """Return how many of the jobs did not complete, as a clause; None if all completed."""
     failed = sum(row.n_failed for row in rows)
     return f"{failed} of {pluralize(jobs, 'job')} did not complete" if failed else None
 
@@ -121,7 +121,7 @@ def failed_text(rows: Sequence[SummaryRow], jobs: int) -> str | None:
 def _validated_by(
     recommendation: Recommendation | None, check: Check | None, other_checks: Sequence[Check]
 ) -> str:
-    """Return what full runs show, unless the recommendation itself says so."""
+    """Return the results of the validation runs, unless the recommendation already has them."""
     deciding = [each.text for each in other_checks if each.decides]
     texts = [*([check.text] if check else []), *deciding]
     if recommendation is not None and any(text in recommendation.reason for text in texts):
@@ -189,7 +189,7 @@ def _result(
 
 
 def _settled_by(kind: PlatformKind, clock: TrainClock | None) -> str:
-    """Return what would show the convergence at every node count."""
+    """Return a clause that explains how to show that the runs converge at every node count."""
     if kind == "measured":
         place = "final_metric to each file" if clock in OWN_CLOCKS else "the column final_metric"
         return (
@@ -226,7 +226,7 @@ def _rule_text(
     clock = recommendation.deadline_clock
     if recommendation.rule == "hour_value":
         ranges = hour_value_ranges(rows)
-        # the ranges disregard these limits
+        # these limits are not part of the ranges
         limited = {
             each.nodes
             for each in recommendation.judged
@@ -246,7 +246,7 @@ def _rule_text(
 
 
 def qualified(kind: PlatformKind, text: str) -> str:
-    """Return the sentence, prefixed with the kind of nodes if they were not real."""
+    """Return the sentence, preceded by the kind of nodes if these were not real."""
     qualifier = _QUALIFIERS[kind]
     return f"{qualifier}, {text[0].lower()}{text[1:]}" if qualifier else text
 
@@ -264,7 +264,7 @@ def _compare(
 ) -> str:
     """Return "3.6x faster than 1 node at 46.2 s (95%: 3.4x–3.8x), 9% more expensive".
 
-    If the baseline was too contended to compute a ratio, return only the time.
+    If there is no ratio because the baseline was contended, return only the time.
     """
     if is_unknown(base):
         parts = [format_seconds(row.train.seconds), attempts_text(row)]
@@ -304,7 +304,7 @@ def _no_interval(rows: Sequence[SummaryRow]) -> str:
 
 
 def _repeats_note(rows: Sequence[SummaryRow]) -> str:
-    """Return a note on missing intervals; "" if every measured count has one."""
+    """Return a note about missing intervals; "" if every measured node count has an interval."""
     measured = [row for row in rows if row.train.seconds is not None]
     return (
         ""
@@ -316,7 +316,7 @@ def _repeats_note(rows: Sequence[SummaryRow]) -> str:
 def _faster_but(
     chosen: SummaryRow, rows: Sequence[SummaryRow], recommendation: Recommendation
 ) -> str | None:
-    """Return the fastest count and why it was not chosen; None if it was chosen."""
+    """Return the fastest node count and why it was not chosen; None if it was chosen."""
     fastest = max(rows, key=lambda row: (rounded(row.train.speedup or 0.0), -row.nodes))
     if rounded(fastest.train.speedup or 0.0) <= rounded(chosen.train.speedup or 0.0):
         return None

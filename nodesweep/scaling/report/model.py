@@ -1,7 +1,4 @@
-"""The typed form of report.json; docs/report.schema.json is generated from it.
-
-python -m nodesweep.scaling.report.schema > docs/report.schema.json
-"""
+"""The typed form of report.json, from which report/schema.py generates docs/report.schema.json."""
 
 from __future__ import annotations
 
@@ -44,8 +41,8 @@ class PlatformFacts(Part):
     )
     isolation: str | None = Field(
         description=(
-            "Isolation of emulated nodes from each other, or of a cluster's from other jobs; null "
-            "on real instances."
+            "How emulated nodes are isolated from each other, or a cluster's nodes from other "
+            "jobs; null on real instances."
         )
     )
     instance_type: str | None = Field(description="Instance type of every node; null: unknown.")
@@ -57,9 +54,9 @@ class PlatformFacts(Part):
 
 
 class Conditions(Part):
-    """The conditions of a sweep; two sweeps are comparable only if these are equal.
+    """The conditions of a sweep; unknown conditions are null.
 
-    Null: unknown.
+    Two sweeps are comparable only if their conditions are equal.
     """
 
     platform: PlatformKind = Field(description="Kind of platform.")
@@ -79,7 +76,7 @@ class Conditions(Part):
 
 
 class SweepCosts(Part):
-    """The cost of the whole sweep, failed attempts included."""
+    """The cost of the whole sweep, including failed attempts."""
 
     spent_usd: float | None = Field(
         description="Sum over the attempts with a known cost; null: none."
@@ -117,12 +114,12 @@ class SteadyWindow(Part):
 
 
 class SampleCounts(Part):
-    """Samples of the whole run over all processes."""
+    """The samples of a run, over all processes."""
 
-    requested: int | None = Field(description="Samples that the run was asked to process.")
+    requested: int | None = Field(description="Samples that the run was configured to process.")
     processed: int | None = Field(description="Samples that it processed.")
     padded: int | None = Field(description="Samples repeated to fill the last batch.")
-    dropped: int | None = Field(description="Samples dropped for the same reason.")
+    dropped: int | None = Field(description="Samples dropped because they did not fill a batch.")
 
 
 class DeviceFacts(Part):
@@ -138,21 +135,21 @@ class DeviceFacts(Part):
 
 
 class Point(Part):
-    """One attempt at one point, kept whether it completed or not."""
+    """An attempt at a point, whether it completed or not."""
 
     nodes: int = Field(description="N, nodes of the job.")
     repeat: int = Field(description="Repeat of this node count, from 1.")
     attempt: int = Field(description="Attempt at this repeat, from 1.")
     job_name: str = Field(
-        description="Training job, or the line of the table that has the numbers."
+        description="Training job, or the line of the table that the numbers are from."
     )
     kind: JobKind = Field(
         default="run",
         exclude_if=lambda kind: kind == "run",
         description=(
-            "In a probe sweep: probe: it may end itself early; check: a validation run, a "
-            "full run that is compared with the projection at its count. Absent: a full run of "
-            "another design."
+            "In a probe sweep: probe: a run that can finish early; check: a validation run, which "
+            "is a full run that is compared with the projection at its node count. Absent: a full "
+            "run of a different design."
         ),
     )
     status: str = Field(description="Completed, Failed or Stopped.")
@@ -181,7 +178,7 @@ class Point(Part):
         description="Rank that failed first, according to torchrun; null: none or unknown.",
     )
     program_error: ProgramError | None = Field(
-        default=None, description="The error; null if no log reports one."
+        default=None, description="The program's error; null if no log reports one."
     )
     created_at: str | None = Field(description="ISO time at which the platform accepted the job.")
     instance_type: str | None = Field(description="Instance type of its nodes.")
@@ -199,7 +196,7 @@ class Point(Part):
     )
     train_seconds_by: Mapping[str, float] = Field(
         default={},
-        description=("The train time by each known source; keys as in `train_clock`."),
+        description=("The train time from each known source, keyed as in `train_clock`."),
     )
     logged: Mapping[str, float] = Field(
         default={},
@@ -213,12 +210,12 @@ class Point(Part):
     interruptions: int | None = Field(
         default=None,
         description=(
-            "Number of times that a spot job lost its nodes and resumed from a checkpoint; null: "
+            "Number of times that a spot job lost its nodes and resumed from a checkpoint; null if "
             "not reported."
         ),
     )
     launch_path_only: str | None = Field(
-        description="Why its time is not a valid measurement: a library is missing."
+        description="Why its time is not a valid measurement, for example a missing library."
     )
     start: Literal["cold", "warm"] | None = Field(
         description="cold: on new instances; warm: from a warm pool; null: unknown."
@@ -239,7 +236,7 @@ class Point(Part):
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate of this point.")
     planned: Mapping[str, float] = Field(
-        description="Values that the job was asked for, by the names of the fields above."
+        description="Values that were requested for the job, by the names of the fields above."
     )
     epochs: float | None = Field(description="Epochs trained.")
     final_metric: FinalMetric | None = Field(description="Validation metric at the end.")
@@ -256,23 +253,23 @@ class Point(Part):
         description=(
             "Mean CloudWatch utilization over all nodes while the job ran, in percent: "
             "cpu_percent (100 per core), memory_percent, gpu_percent (100 per GPU), "
-            "gpu_memory_percent (100 per GPU), disk_percent. Empty: none. For emulated nodes "
-            "with a CPU quota also, during the measurement: attained_percent, share of the "
-            "requested CPU on the most affected node; quota_used_percent, CPU time over quota x "
-            "time; throttled_percent, periods that used up the quota; run_queue_delay_percent, "
-            "time ready to run with quota left, over all threads; cpu_speed_percent, 100 if a "
-            "CPU second hashed 1 GB (BLAKE2b). For several emulated nodes also "
-            "connected_percent, samples of a node in which its program had a connection to "
-            "another node. On Slurm, by sacct: cpu_percent, and allocated_cpu_percent, CPU time "
-            "over allocated CPU time, for nodes without GPUs."
+            "gpu_memory_percent (100 per GPU), disk_percent. Empty if none were collected. "
+            "Emulated nodes with a CPU quota add, for the duration of the measurement: "
+            "attained_percent, share of the requested CPU on the most affected node; "
+            "quota_used_percent, CPU time over quota x time; throttled_percent, periods that used "
+            "up the quota; run_queue_delay_percent, time that threads were ready to run with quota "
+            "left; cpu_speed_percent, 100 if a CPU second hashed 1 GB (BLAKE2b). Several emulated "
+            "nodes add connected_percent, samples of a node in which its program had a connection "
+            "to another node. On Slurm, from sacct: cpu_percent, and for nodes without GPUs "
+            "allocated_cpu_percent, CPU time over allocated CPU time."
         )
     )
     projection: Projection | None = Field(
         default=None,
         exclude_if=lambda projection: projection is None,
         description=(
-            "For a job that ended itself early, the projected full run: its train time is "
-            "projected, its other clocks and its cost are measured. Absent: it was a full run."
+            "For a job that finished early, the projected full run: its train time is projected, "
+            "but its other clocks and its cost are measured. Absent: it was a full run."
         ),
     )
     costs: RunCosts
@@ -322,9 +319,9 @@ class ScalingReport(Part):
     ratio_intervals: Literal["paired", "bootstrap"] = Field(
         default="bootstrap",
         description=(
-            "Method for the intervals of S, E and D. paired: by repeat, since the plan shuffles "
-            "the node counts within each repeat; bootstrap: from the runs of each side alone, by "
-            "Welch's t (older reports: by resampling them)."
+            "Method for the intervals of S, E and D. paired: by repeat, because the plan shuffles "
+            "the node counts within each repeat; bootstrap: from the runs at each node count "
+            "separately, by Welch's t (older reports: by resampling)."
         ),
     )
     baseline: Baseline | None = Field(description="The baseline; null if nothing completed.")
@@ -336,20 +333,22 @@ class ScalingReport(Part):
     costs: SweepCosts
     conditions: Conditions
     pareto: tuple[int, ...] = Field(
-        description="Node counts that no other beats on both the time and the cost of a result."
+        description="Node counts that no other count beats on both time and cost of a result."
     )
     hour_values: tuple[HourValueRange, ...] = Field(
         default=(),
         exclude_if=lambda ranges: not ranges,
         description=(
-            "What an hour of waiting is worth where each count has the least cost plus waiting, "
-            "ascending. Absent: fewer than two counts, a rate, or a run cost is unknown."
+            "For each node count, the values of an hour of waiting for which it has the least cost "
+            "plus waiting, ascending. Absent if there are fewer than two node counts, if a run "
+            "cost is unknown, if the times are rates or phases, or if the recommendation is "
+            "withheld."
         ),
     )
     recommendation: Recommendation | None = Field(
         description=(
-            "The recommendation; null if fewer than two node counts completed, no program "
-            "reported a train time, or `prediction` has one that rests on predictions."
+            "The recommendation; null if fewer than two node counts completed, if no program "
+            "reported a train time, or if `prediction` has a recommendation."
         )
     )
     check: Check | None = Field(
@@ -363,8 +362,8 @@ class ScalingReport(Part):
         default=(),
         exclude_if=lambda checks: not checks,
         description=(
-            "Validation runs at other counts: the rejecting one that decides, and those from "
-            "before the recommendation changed; absent: none."
+            "Validation runs at other node counts: at the count whose rejection decides the "
+            "recommendation, and from before the recommendation changed; absent: none."
         ),
     )
     instances: InstanceComparison | None = Field(
@@ -398,8 +397,8 @@ class ScalingReport(Part):
         default=None,
         exclude_if=lambda prediction: prediction is None,
         description=(
-            "With design predict, the node counts that were not measured, with a recommendation "
-            "that rests on them; absent: nothing was predicted."
+            "With design predict, the predictions for node counts that were not measured, and a "
+            "recommendation based on them; absent: nothing was predicted."
         ),
     )
     missing_parts: tuple[MissingParts, ...] = Field(
@@ -419,14 +418,12 @@ class ScalingReport(Part):
         default=None,
         exclude_if=lambda target: target is None,
         description=(
-            "Time to a quality target where the global batch grows, estimated from the noise of "
-            "the gradients; absent: the batch does not grow, or no run measured it."
+            "Time to a quality target with a growing global batch, estimated from the noise of the "
+            "gradients; absent if the batch does not grow or no run measured the noise."
         ),
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
-    caveats: tuple[str, ...] = Field(
-        description=("Limitations of these numbers; only those that apply.")
-    )
+    caveats: tuple[str, ...] = Field(description=("Limitations that apply to these numbers."))
     config: Mapping[str, Any] | None = Field(
         description="The benchmark's resolved config; null for a table."
     )
@@ -437,7 +434,7 @@ class ScalingReport(Part):
     @field_validator("config")
     @classmethod
     def _has_sections(cls, config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Refuse sections that are not mappings, which a comparison would read as empty."""
+        """Refuse sections that are not mappings, because a comparison would treat them as empty."""
         for section in ("training", "dataset"):
             if config is not None and not isinstance(config.get(section, {}), Mapping | None):
                 raise ValueError(
@@ -447,7 +444,7 @@ class ScalingReport(Part):
         return config
 
     def train_seconds(self, point: Point) -> float | None:
-        """Return a point's train time on the summary's clock; None if the point is not used."""
+        """Return the train time of a point on the summary's clock; None for unused points."""
         return point.seconds_on(self.train_clock)
 
     def train_seconds_by_nodes(self) -> dict[int, list[float]]:

@@ -13,9 +13,9 @@ from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, with_note
 
 Links = Mapping[str, Sequence[str | None]]
 FIRST_COLUMNS = 4
-"""Number of columns besides its keys that a split table shows without a click."""
+"""Number of columns that a split table shows in addition to its keys."""
 _TEMPLATES = Path(__file__).parents[1] / "templates"
-# Number columns that fit the width of a page, and how many of them one text column takes up.
+# The number of numeric columns that fit on a page; a text column is as wide as four of them.
 _WIDTH = 8
 _TEXT_WIDTH = 4
 
@@ -25,7 +25,7 @@ def page_table(table: Table, links: Links | None = None, bad: Collection[int] = 
 
     Args:
         table: The table; text labels of its rows become their ids.
-        links: Address of each row's cell, by heading.
+        links: Link of the cell in each row, by heading.
         bad: Positions of rows without a result.
     """
     from pandas import DataFrame
@@ -58,7 +58,7 @@ def split_table(
     bad: Collection[int] = (),
     status: str | None = None,
 ) -> Markup:
-    """Return a table in parts that fit a page: main columns first, the rest behind a click.
+    """Return a table in parts that fit on a page, with all but the main columns collapsed.
 
     Args:
         table: The table.
@@ -120,7 +120,7 @@ def _heading(heading: str, meanings: Mapping[str, str]) -> Markup:
 def _styler() -> Any:
     from pandas.io.formats.style import Styler
 
-    # pandas' own template has neither scopes nor rows with an id
+    # the template of pandas has neither header scopes nor row ids
     return Styler.from_custom_template(str(_TEMPLATES), html_table="table.html.j2")
 
 

@@ -1,4 +1,4 @@
-"""Caveats on jobs without a train time of their own: partial, unreported or unobserved."""
+"""Caveats about jobs whose train time was projected or is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome
 
 
 def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield caveats on probes that give no train time, with the reason."""
+    """Yield a caveat for each reason why probes gave no train time."""
     by_reason: dict[str, list[int]] = {}
     for outcome in outcomes:
         if outcome.unprojected is not None:
@@ -26,9 +26,9 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def unobserved_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield caveats on programs that report no train time and could not be measured from outside.
+    """Yield caveats about programs that report no train time and could not be observed.
 
-    A program that reports its time needs no measurement.
+    Programs that report their own time are left out.
     """
     by_reason: dict[str, list[int]] = {}
     for outcome in outcomes:
@@ -42,10 +42,9 @@ def unobserved_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 def unrequested_partial_notes(
     config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]
 ) -> Iterator[str]:
-    """Yield caveats on unrequested partial runs, whose times are projected nonetheless.
+    """Yield caveats about runs that stopped early without a request, whose times are projected.
 
-    These are jobs that ended early but should have been full runs, and probes that ended without
-    being told to.
+    These are jobs that should have been full runs, and probes that were not asked to stop.
     """
     if config is None:
         return
@@ -63,9 +62,9 @@ def unrequested_partial_notes(
     ]
     if untold:
         yield (
-            f"Ended early for no known reason: probes ran {_parts_text(untold)}, although "
-            "nothing had told them to end. The projection covers all steps that the program "
-            "reports for a full run; if a full run only has the steps that ran, the program "
+            f"Stopped early for an unknown reason: probes ran {_parts_text(untold)}, although "
+            "nothing had asked them to stop. The projection covers all steps that the program "
+            "reports for a full run. If a full run has only the steps that ran, the program "
             "reports too many."
         )
 

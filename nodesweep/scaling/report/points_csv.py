@@ -1,4 +1,4 @@
-"""points.csv: one row per attempt, every clock and fact in its own column."""
+"""Render points.csv, with one row per attempt and a column for every clock and fact."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from nodesweep.scaling.report.frames import points_frame
 from nodesweep.scaling.report.model import ScalingReport
 
-# Text that a spreadsheet takes for a formula (OWASP, CSV Injection), including full-width signs and
-# any sign after a separator, since some locales split a row at `;` and tabs even inside quotes.
+# Text that a spreadsheet runs as a formula (OWASP, CSV Injection), including full-width signs and
+# signs after a separator, because some locales split a row at `;` and tabs even inside quotes.
 _FORMULA = re.compile("^[=+\\-@＝＋－＠\t\r\n]|[;\t\n][\\s\"']*[=+\\-@＝＋－＠]")
 
 
 def render_csv(report: ScalingReport) -> str:
-    """Return the attempts as CSV; unknown is an empty field.
+    """Return the attempts as CSV, with empty fields for unknown values.
 
-    Text that a spreadsheet would run as a formula gets an apostrophe before the sign.
+    In text that a spreadsheet would run as a formula, an apostrophe is inserted before the sign.
     """
     frame = points_frame(report)
     texts = frame.select_dtypes("string")
@@ -24,6 +24,6 @@ def render_csv(report: ScalingReport) -> str:
 
 
 def _without_formula(text: str) -> str:
-    # The csv module does not quote a lone carriage return, which readers take for a row's end.
+    # The csv module does not quote a lone carriage return, which readers treat as the end of a row.
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _FORMULA.sub(lambda found: f"{found[0][:-1]}'{found[0][-1]}", text)

@@ -85,12 +85,12 @@ FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
 _OF_TYPES = frozenset({"types", "frontier"})
 _IN_SECTIONS = _OF_TYPES | {"parts"}
 FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
-"""Columns that split_table() shows without a click, the most important first."""
+"""Columns that split_table() shows first, in order of importance."""
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b)")
 
 
 def render_files(report: ScalingReport, logs: Collection[str] = ()) -> dict[str, bytes]:
-    """Return every file of a report by its name; no plots if nothing completed.
+    """Return the files of a report by name, without plots if nothing completed.
 
     Args:
         report: The report.
@@ -124,7 +124,7 @@ def render_markdown(report: ScalingReport, pictures: Mapping[PlotKind, bytes] | 
 
     Args:
         report: The report.
-        pictures: Plots as SVG to embed, for a Prefect artifact, which has no files.
+        pictures: SVG plots to embed, for a Prefect artifact, which cannot link to files.
     """
     sources = {kind: _Verbatim(_data_url(svg)) for kind, svg in (pictures or {}).items()}
     return (
@@ -135,22 +135,20 @@ def render_markdown(report: ScalingReport, pictures: Mapping[PlotKind, bytes] | 
 
 
 def render_html(report: ScalingReport) -> str:
-    """Return the page as one self-contained file with the style and plots embedded."""
+    """Return the report as one self-contained HTML page with its style and plots embedded."""
     return _page(report, *_draw_plots(report))
 
 
 def render_share(report: ScalingReport) -> str:
     """Return the page to share outside the account.
 
-    It links to no other file, and contains nothing from the account except numbers
-    (`without_account_names`).
+    It links to no other files and contains no names of the account; see without_account_names().
     """
     shared = without_account_names(report)
     return _page(shared, *_draw_plots(shared), is_shared=True)
 
 
 def _draw_plots(report: ScalingReport) -> tuple[dict[PlotKind, Drawing], dict[PlotKind, bytes]]:
-    """Return the plots of a report, and each as SVG."""
     with drawing_style():
         drawings = draw_plots(report)
         return drawings, {kind: to_svg(drawing) for kind, drawing in drawings.items()}
@@ -225,7 +223,7 @@ def _page(
 
 
 def _context(report: ScalingReport) -> dict[str, Any]:
-    """Return the values that the templates of both the page and the Markdown print."""
+    """Return the values that both the HTML and the Markdown template print."""
     failures = [
         (number, point)
         for number, point in enumerate(report.points, start=1)
@@ -276,7 +274,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
 
 
 def types_context(report: ScalingReport) -> dict[str, Any] | None:
-    """Return the values that the templates print for several instance types; None for one."""
+    """Return the values that the templates print for several arms; None for a single one."""
     comparison = report.instances
     if comparison is None:
         return None
@@ -338,14 +336,14 @@ def _keep_units(text: str) -> str:
 
 
 def _markdown_text(value: object) -> str:
-    """Return a value as one line of Markdown that shows it as plain text, markup included."""
+    """Return a value as one line of Markdown, escaped unless it is a _Verbatim."""
     if isinstance(value, _Verbatim):
         return value
     return escape_markdown(str(value))
 
 
 def _code_block(lines: tuple[str, ...]) -> str:
-    """Return a fenced block; its fence is longer than any run of backticks inside."""
+    """Return a fenced code block whose fence is longer than any run of backticks inside."""
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return _Verbatim("\n".join([f"{fence}text", *lines, fence]))

@@ -19,7 +19,7 @@ SOURCES: Mapping[TrainClock, str] = {
     "phase_from_first_step": "the Training phase from the first step",
     "training_phase": "the Training phase",
 }
-"""Source of a job's times by clock; clocks of tables are absent."""
+"""The source of train times by clock, without the clocks of tables."""
 PHASE_HOLDS: Mapping[TrainClock, str] = {
     "phase_from_start_line": (
         "the platform's Training phase, starting at the program's run_start_unix_seconds=… line: "
@@ -35,11 +35,11 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
         "libraries and waiting for the other nodes"
     ),
 }
-"""Description of a phase's times by clock, to follow "Train times are"."""
+"""The part of a sentence that follows "Train times are", by clock."""
 
 
 def at_start_text(reason: str) -> str:
-    """Return a clause on the cost of installing requirements.txt at every start."""
+    """Return a clause that says why requirements.txt is installed at every start."""
     return (
         "every node installs requirements.txt from training.source_dir at the start of every "
         f"job, which is billed, instead of once as a layer of the image: {reason}"
@@ -47,7 +47,7 @@ def at_start_text(reason: str) -> str:
 
 
 def changed_dataset_text(change: str) -> str:
-    """Return a sentence on what a change in the dataset means for the numbers."""
+    """Return a sentence about a dataset that changed while the sweep ran."""
     return (
         "The dataset changed in S3 while the sweep ran, so its jobs may not have trained on the "
         f"same data: {change}."
@@ -55,18 +55,18 @@ def changed_dataset_text(change: str) -> str:
 
 
 def source_text(clock: TrainClock | None) -> str:
-    """Return the source of times on a clock."""
+    """Return the source of the times on a clock, or a dash if there is none."""
     return UNKNOWN if clock is None else SOURCES.get(clock, UNKNOWN)
 
 
 def source_note(report: ScalingReport) -> str:
-    """Return a caption's sentence on the source, with a leading space; "" if there is none."""
+    """Return a caption with the source of T and a leading space; "" if there is no source."""
     source = source_text(report.train_clock)
     return "" if source == UNKNOWN or report.baseline is None else f" T from {source}."
 
 
 def row_source(report: ScalingReport, row: SummaryRow) -> str:
-    """Return the source of a node count's T; some of its runs may have a better one."""
+    """Return the source of T at a node count, with the better sources of some of its runs."""
     if row.train.seconds is None or report.train_clock not in SOURCES:
         return UNKNOWN
     used = [point for point in report.points if point.used and point.nodes == row.nodes]
@@ -78,7 +78,7 @@ def row_source(report: ScalingReport, row: SummaryRow) -> str:
 
 
 def point_source(report: ScalingReport, point: Point) -> str:
-    """Return a run's best source, and the one that the curve used if it differs."""
+    """Return the best source of a run's train time, and the curve's source if it differs."""
     own = source_text(point.train_clock)
     if point.is_validation_run:
         is_it = report.check is not None and report.check.job_name == point.job_name
@@ -102,9 +102,9 @@ def _probe_text(projection: Projection) -> str:
 
 
 def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
-    """Return the start-up time excluded from the used runs' Training phase, by node count.
+    """Return the start-up time that was excluded from the Training phase, by node count.
 
-    None if none was excluded.
+    Return None if the whole phase counts as the train time.
     """
     if clock == "training_phase":
         return None
@@ -119,7 +119,7 @@ def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
 
 
 def is_phase(clock: TrainClock | None) -> bool:
-    """Return True if the times include start-up or the like, so their ratios are not speedups."""
+    """Return True for times of the Training phase, whose ratios are not speedups."""
     return clock in PHASE_CLOCKS
 
 

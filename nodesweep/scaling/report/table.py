@@ -1,7 +1,7 @@
 """Tables of formatted text, as data frames with one column per heading.
 
 Text after the line break in a cell is its note, which a page shows in small print below the value.
-The index of a frame contains the rows' ids on a page, or numbers.
+The index of a frame contains the ids of the rows on a page, or numbers if they have no ids.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 
 
 def kind_label(platform: PlatformFacts, train_clock: str | None = None) -> str:
-    """Return the platform as titles name it: "emulated nodes, ml.local.small"."""
+    """Return the platform as it appears in titles, such as "emulated nodes, ml.local.small"."""
     kind = " ".join(filter(None, (_KIND_LABELS[platform.kind], platform.cluster)))
     parts = (kind, platform.instance_type)
     projected = "; T projected" if train_clock == "projected" else ""
@@ -62,8 +62,8 @@ def format_columns(frame: DataFrame, columns: Mapping[str, tuple[str, Format]]) 
     """Return columns of a frame as formatted text.
 
     Args:
-        frame: A frame from frames.py, or one that follows its rules: unknown is missing, and the
-            interval of a column NAME is in NAME_low, NAME_high and NAME_level.
+        frame: A frame such as those from frames.py: unknown values are missing, and the interval of
+            a column NAME is in NAME_low, NAME_high and NAME_level.
         columns: (column, format of a value) by heading.
     """
     from pandas import DataFrame
@@ -88,8 +88,8 @@ def _format(frame: DataFrame, name: str, write: Format) -> list[str]:
 
 
 def known(column: Series) -> list[Any]:
-    """Return the values of a column with None where one is missing."""
-    # several times faster than a conversion to objects, of which a report would make 200
+    """Return the values of a column, with None for missing ones."""
+    # several times faster than a conversion to objects, which a report would need 200 times
     values = zip(column.tolist(), column.notna().tolist(), strict=True)
     return [value if is_there else None for value, is_there in values]
 

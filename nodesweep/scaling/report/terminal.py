@@ -1,4 +1,4 @@
-"""The report on a terminal: table, speedup bars, headline, caveats, failures; plain when piped."""
+"""Render a report for a terminal: table, speedup bars, headline, caveats and failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NARROWEST_BAR = 8
 
 @dataclass(frozen=True)
 class Bar:
-    """A node count's speedup and its ideal, N/N0."""
+    """The speedup at a node count, and the ideal speedup N/N0."""
 
     nodes: int
     speedup: float
@@ -41,7 +41,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class SpeedupBars:
-    """A bar per node count, as wide as the terminal allows: solid up to S, shaded to the ideal."""
+    """Bars for the node counts: solid up to the measured speedup, shaded up to the ideal one."""
 
     title: str
     bars: Sequence[Bar]
@@ -73,7 +73,7 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
 
     Args:
         report: The report.
-        typed: Function that rewrites the commands in a text as they can be typed in this terminal.
+        typed: Function that rewrites the commands in a text for the user's shell.
     """
     summary = brief_table(report)
     parts: list[RenderableType] = []

@@ -1,4 +1,4 @@
-"""Caveats on a job's log: metric definitions without a match, and partly read numbers."""
+"""Caveats about metric definitions that matched nothing and numbers that were read in part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 
 
 def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield one caveat per metric definition that matched nothing in the log of a job."""
+    """Yield a caveat for each metric definition that matched nothing in the log of some job."""
     jobs: dict[tuple[str, str], list[JobOutcome]] = {}
     nearest: dict[tuple[str, str], str] = {}
     for outcome in outcomes:
@@ -31,7 +31,7 @@ def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def find_cut(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield one caveat per name whose number was only partly read, with the first job's line."""
+    """Yield a caveat for each name whose number was read only in part, with an example."""
     jobs: dict[tuple[str, str | None], list[JobOutcome]] = {}
     first: dict[tuple[str, str | None], CutNumber] = {}
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""The five plots of a ScalingReport, and two more for several instance types.
+"""The five plots of a ScalingReport, and two more for several instance types or variants.
 
 A plot with nothing to draw is left out.
 """
@@ -28,8 +28,8 @@ __all__ = ["Drawing", "draw_plots", "drawing_style", "to_png", "to_svg"]
 def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
     """Return the plots in the order of the page; empty if nothing completed.
 
-    Draw and save within drawing_style(). Times of a platform's phase yield only the plot of phases,
-    which shows what they include.
+    Draw and save within drawing_style(). If the times are phases of the platform, only the plot of
+    the phases is drawn, because it shows what the times include.
     """
     types = [] if report.instances is None else draw_type_plots(report, report.instances)
     if report.baseline is None:
@@ -44,6 +44,6 @@ def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
 
 
 def draw_type_plots(report: ScalingReport, comparison: InstanceComparison) -> list[Drawing]:
-    """Return the two plots that have a curve per instance type."""
+    """Return the two plots with a curve for each instance type or variant."""
     drawings = draw_frontier(report, comparison), draw_types(report, comparison)
     return [drawing for drawing in drawings if drawing is not None]

@@ -1,7 +1,7 @@
-"""Parts that a report's plots share: colors, axes, markers, and writing a figure.
+"""Helpers that the plots of a report share: colors, axes, markers and file formats.
 
-It uses matplotlib's object-oriented API instead of pyplot. matplotlib takes about a second to
-import, so it is imported only when a plot is made.
+The plots use matplotlib's object-oriented API instead of pyplot. matplotlib takes about a second to
+import, so it is imported only to draw a plot.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLOURS = {
 }
 # Evenly spaced markers show the shape of a curve as well as thousands of them would.
 MAX_MARKERS = 100
-# A phone shows 4.7 inches at about actual size, so the text stays readable.
+# A phone shows 4.7 inches at about actual size, which keeps the text readable.
 WIDTH_INCHES, HEIGHT_INCHES = 4.7, 4.0
 HOLLOW: dict[str, Any] = {
     "markerfacecolor": COLOURS["hollow"],
@@ -56,7 +56,7 @@ _TITLE_CHARACTERS = 38
 
 @dataclass
 class Drawing:
-    """A plot: its figure, the text for screen readers, and a caption on how to read it."""
+    """A plot: its figure, a text for screen readers, and a caption that explains it."""
 
     kind: PlotKind
     title: str
@@ -68,7 +68,7 @@ class Drawing:
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Keep all text, including dollar signs, as text, and give equal reports equal bytes."""
+    """Render text literally, including dollar signs, and make the output reproducible."""
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": _HASH_SALT, "text.parse_math": False}):
@@ -110,7 +110,7 @@ def begin(
 
 
 def _wrapped(title: str, heading: str) -> str:
-    """Return a title on one line, or broken after `heading`, which it begins with."""
+    """Return a title on one line, or with a line break after the `heading` that it begins with."""
     if len(title) <= _TITLE_CHARACTERS:
         return title
     parts = (heading, title.removeprefix(heading).strip())
@@ -118,7 +118,7 @@ def _wrapped(title: str, heading: str) -> str:
 
 
 def finish(drawing: Drawing, x_label: str, y_label: str, legend_columns: int = 2) -> None:
-    """Add axis labels, and the legend below the axes, where it covers nothing."""
+    """Add the axis labels, and the legend below the axes."""
     drawing.axes.set_xlabel(x_label, color=COLOURS["muted"], fontsize=11)
     drawing.axes.set_ylabel(y_label, color=COLOURS["muted"], fontsize=11)
     drawing.figure.legend(
@@ -140,16 +140,16 @@ def mark(drawing: Drawing, x: float, y: float, **style: Any) -> None:
 
 
 def hollow_kind(row: SummaryRow) -> str | None:
-    """Return why a point is drawn hollow: no time-to-train, or no measurement; None if not."""
+    """Return why a point is drawn hollow: contended or throughput only; None if it is filled."""
     if "starved" in row.flags:
         return "contended"
     return "throughput only" if "throughput_only" in row.flags else None
 
 
 def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float]], label: str) -> None:
-    """Draw measured points (row, y) over node counts and the line through them.
+    """Draw measured points (row, y) over node counts, and a line through them.
 
-    Points are drawn hollow if hollow_kind() gives a reason.
+    Points are drawn hollow if hollow_kind() returns a reason.
     """
     drawing.axes.plot(
         [row.nodes for row, _ in points],
@@ -167,7 +167,7 @@ def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float]], lab
 
 
 def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> None:
-    """Draw a vertical bar with caps per node count, labeled with the level of its interval."""
+    """Draw a vertical bar with caps for each interval; the legend has the confidence level."""
     if not bars:
         return
     levels = sorted({interval.level for _, interval in bars})
@@ -188,7 +188,7 @@ def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> No
 
 
 def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
-    """Draw a cross on the axis for a node count without a completed run."""
+    """Draw a cross on the axis for each node count without a completed run."""
     missing = evenly_spaced([row for row in rows if row.train.seconds is None], MAX_MARKERS)
     for index, row in enumerate(missing):
         mark(
@@ -205,19 +205,19 @@ def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
 
 
 def set_node_axis(drawing: Drawing, rows: Sequence[SummaryRow], last: float | None = None) -> None:
-    """Make the axis logarithmic, from the first node count to the last one or `last`."""
+    """Make the x axis logarithmic, from the first node count to the last one or `last`."""
     set_node_ticks(drawing, [row.nodes for row in rows], last)
 
 
 def set_node_ticks(drawing: Drawing, nodes: Sequence[int], last: float | None = None) -> None:
-    """Make the axis logarithmic, from the first of ascending node counts to the last or `last`."""
+    """Make the x axis logarithmic; `nodes` are ascending, and `last` can extend the axis."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis = drawing.axes.xaxis
     drawing.axes.set_xscale("log", base=2)
     furthest = max(nodes[-1], last or 0)
-    # Leave half a label's width to the left of the first point, so that its label keeps clear of
-    # the labels of the y axis.
+    # Leave half the width of a label to the left of the first point, to keep its label clear of the
+    # labels of the y axis.
     drawing.axes.set_xlim(nodes[0] / max(1.2, (furthest / nodes[0]) ** 0.08), furthest * 1.35)
     axis.set_major_locator(FixedLocator(spaced(nodes if last is None else [*nodes, int(last)])))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -236,7 +236,7 @@ class Label:
 
 
 def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
-    """Draw as many labels, by ascending node count, as there is room for."""
+    """Draw the labels that there is room for; `labels` are sorted by node count."""
     labelled = set(spaced([label.nodes for label in labels]))
     for label in labels:
         if label.nodes in labelled:
@@ -251,7 +251,10 @@ def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
 
 
 def spaced(nodes: Sequence[int]) -> list[int]:
-    """Return the ascending counts with room for a label on the log axis; always keep the last."""
+    """Return the node counts that have room for a label on the log axis, always including the last.
+
+    `nodes` are ascending.
+    """
     ratio = max(_MIN_TICK_RATIO, (nodes[-1] / nodes[0]) ** (1 / _MAX_TICKS))
     kept: list[int] = []
     for count in reversed(nodes):
@@ -265,7 +268,7 @@ def to_svg(drawing: Drawing) -> bytes:
     buffer = io.BytesIO()
     no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     drawing.figure.savefig(buffer, format="svg", facecolor="white", metadata=no_metadata)
-    # the PNG keeps the SVG's layout instead of computing it again
+    # keep this layout for the PNG instead of computing it again
     drawing.figure.set_layout_engine("none")
     return buffer.getvalue()
 
@@ -280,7 +283,7 @@ def to_png(drawing: Drawing, dots_per_inch: int = 160) -> bytes:
 
 
 def powers_of_two(bottom: float, top: float) -> list[float]:
-    """Return the ticks of a log2 axis, at most about ten."""
+    """Return powers of two as the ticks of a log2 axis, at most about ten."""
     first, last = math.floor(math.log2(bottom)), math.ceil(math.log2(top))
     step = math.ceil((last - first + 1) / (_MAX_TICKS + 1))
     return [2.0**power for power in range(first, last + 1, step)]

@@ -1,4 +1,4 @@
-"""Run cost against train time, with the Pareto front; node-hours if costs are unknown."""
+"""Plot of run cost, or node-hours if costs are unknown, against train time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MAX_NAMED = 8
 
 @dataclass(frozen=True)
 class _Spend:
-    """A node count with the time of a result and, as `y`, its cost in USD or its node-time."""
+    """A node count with the time of a result and its cost `y`, in USD or as node-time."""
 
     row: SummaryRow
     seconds: float
@@ -56,7 +56,7 @@ class _Spend:
 
 
 def draw_cost(report: ScalingReport) -> Drawing:
-    """Draw the cost of each node count against its time; if no cost is known, its node-time."""
+    """Draw the cost of each node count, or its node-time if no cost is known, against its time."""
     in_usd = any(
         row.costs.total_usd is not None and row.train.seconds is not None for row in report.summary
     )
@@ -94,7 +94,7 @@ def _seconds(row: SummaryRow) -> float | None:
 
 
 def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
-    """Return node counts with N x T instead of the cost; the front follows the same rule."""
+    """Return the node counts with N x T in place of the cost, which also determines the front."""
     unit = 1 if per_sample else SECONDS_PER_HOUR
     measured = [(row, each) for row in report.summary if (each := _seconds(row)) is not None]
     spends = [
@@ -178,7 +178,7 @@ def _draw_points(drawing: Drawing, spends: Sequence[_Spend]) -> None:
 def set_time_cost_axes(
     drawing: Drawing, times: Sequence[float], spent: Sequence[float], write: Any
 ) -> None:
-    """Set up a logarithmic time axis, and a cost axis from 0 with ticks written by `write`."""
+    """Set up a logarithmic time axis, and a cost axis from 0 whose ticks `write` formats."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     axes = drawing.axes
@@ -197,7 +197,7 @@ def set_time_cost_axes(
 
 
 def time_ticks(shortest: float, longest: float) -> list[float]:
-    """Return round times within the range, or its ends if there are fewer than two."""
+    """Return round times within the range, or its bounds if there are fewer than two."""
     inside = [seconds for seconds in _NICE_SECONDS if shortest * 0.95 <= seconds <= longest * 1.05]
     if len(inside) < 2:
         return [shortest, longest] if longest / shortest > 1.2 else [longest]
@@ -210,7 +210,7 @@ def time_ticks(shortest: float, longest: float) -> list[float]:
 
 
 def tick_text(seconds: float) -> str:
-    """Return a round time without its zeros: 20 s, 5 min, 2 h."""
+    """Return a round time in its largest unit only: 20 s, 5 min, 2 h."""
     size, unit = next(
         ((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= size),
         (0, ""),

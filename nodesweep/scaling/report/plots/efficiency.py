@@ -1,4 +1,4 @@
-"""Plot of efficiency by node count, with a line at the minimum for a recommendation."""
+"""Plot of efficiency by node count, with a line at the lowest acceptable efficiency."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from nodesweep.scaling.report.plots.canvas import (
 )
 from nodesweep.scaling.report.table import evenly_spaced
 
-# Possible label positions, best first: the offset from the point to the label's baseline (below or
-# above it), and the least free space to a line, all in points. An offset of 7 puts its middle about
-# 8 percentage points away. A label is _LABEL_POINTS high.
+# Possible label positions, best first, each with the offset from the point to the baseline of the
+# label (below or above the point) and the least space to a line, in points (1/72 inch). With an
+# offset of 7, the middle of the label is about 8 percentage points away.
 _LABEL_POSITIONS = ((-23, 7), (11, 7), (-17, 4), (7, 4), (-34, 4), (22, 4))
 _LABEL_POINTS = 9
 
 
 def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
-    """Draw E = S x N0/N; `baseline` is the report's."""
+    """Draw the efficiency E = S x N0/N; `baseline` is report.baseline."""
     rows = report.summary
     curve = evenly_spaced(
         [(row, row.train.efficiency) for row in rows if row.train.efficiency is not None],
@@ -79,8 +79,8 @@ def _describe(row: SummaryRow) -> str:
 
 
 def _points_per_unit(drawing: Drawing) -> float:
-    """Return the points (1/72 inch) from 0 to 100% on the page."""
-    # the axes' height follows from the titles and the legend
+    """Return the distance from 0 to 100% on the page, in points (1/72 inch)."""
+    # the height of the axes depends on the titles and the legend
     drawing.figure.draw_without_rendering()
     bottom, top = drawing.axes.get_ylim()
     return float(drawing.axes.get_window_extent().height * 72 / drawing.figure.dpi / (top - bottom))
@@ -89,7 +89,7 @@ def _points_per_unit(drawing: Drawing) -> float:
 def _labels(
     curve: Sequence[tuple[int, float, Interval | None]], lines: Sequence[float], scale: float
 ) -> list[Label]:
-    """Return a label per (nodes, efficiency, interval), on the side that keeps clear of `lines`."""
+    """Return a label for each (nodes, efficiency, interval) that keeps clear of `lines`."""
     labels: list[Label] = []
     for nodes, efficiency, interval in curve:
         low, high = (
@@ -107,9 +107,9 @@ def _labels(
 
 
 def _free_points(bottom: float, lines: Sequence[float]) -> float:
-    """Return the points from a label's lower edge to the nearest line; negative if on one.
+    """Return the space in points between a label and the nearest line; negative if they overlap.
 
-    The lowest line is the axis.
+    `bottom` is the lower edge of the label, and the lowest line is the axis.
     """
     if bottom < lines[0]:
         return bottom - lines[0]
@@ -125,6 +125,5 @@ def _set_efficiency_axis(drawing: Drawing, top: float) -> None:
 
 
 def _min_efficiency(report: ScalingReport) -> float:
-    """Return report.recommendation.min_efficiency of the report's config, or the default."""
     rules = ((report.config or {}).get("report") or {}).get("recommendation") or {}
     return float(rules.get("min_efficiency", RecommendationConfig().min_efficiency))

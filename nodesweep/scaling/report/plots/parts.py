@@ -1,4 +1,4 @@
-"""Where the time goes: one stacked bar of shares of T per node count."""
+"""Plot of where the time goes: a stacked bar with the shares of T for each node count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodesweep.scaling.report.plots.stacks import (
 from nodesweep.scaling.report.table import evenly_spaced
 
 LEAST_SHARE = 0.005
-"""Minimum share of T of a layer in the plot."""
+"""Smallest share of T that gets its own layer in the plot."""
 _LAYERS: Mapping[Cause, str] = {
     "compute": "compute",
     "communication": "communication",
@@ -41,7 +41,7 @@ _STYLES: Mapping[str, tuple[str, str]] = {
 
 
 def draw_parts(report: ScalingReport) -> Drawing | None:
-    """Draw the shares of T at each node count; None if no parts are known."""
+    """Draw the shares of T at each node count; None if the report has no step budget."""
     if report.step_budget is None:
         return None
     counts = evenly_spaced(report.step_budget.counts, MAX_BARS)
@@ -80,13 +80,13 @@ def draw_parts(report: ScalingReport) -> Drawing | None:
         if count.slowest_node is not None
     )
     drawing.caption = "Without losses, all of T is compute. The time next to a bar is its T." + (
-        f" The others wait for {slowest}." if slowest else ""
+        f" The other nodes wait for {slowest}." if slowest else ""
     )
     return drawing
 
 
 def _shares(count: CountBudget) -> dict[str, float]:
-    """Return each layer's share of T; layers below LEAST_SHARE are added to the last layer."""
+    """Return the shares of T by layer; "other" includes the layers below LEAST_SHARE."""
     of_parts = {part.name: part.share for part in count.parts}
     shares = {
         _LAYERS[cause]: sum(of_parts.get(name, 0.0) for name in names)

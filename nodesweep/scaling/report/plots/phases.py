@@ -1,4 +1,4 @@
-"""Time of a job by platform phase: one stacked bar per node count."""
+"""Plot of the time of a job by platform phase, with a stacked bar for each node count."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STYLES: Mapping[str, tuple[str, str]] = {
 
 
 def draw_phases(report: ScalingReport) -> Drawing | None:
-    """Draw the median seconds of each phase; None if no node count has any."""
+    """Draw the median seconds of each phase; None if no phases were reported."""
     rows = evenly_spaced([row for row in report.summary if row.phases], MAX_BARS)
     if not rows:
         return None
@@ -53,14 +53,14 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
     finish(drawing, f"{name} in each phase", "", legend_columns=3)
     drawing.numbers = "; ".join(_describe(nodes, each) for nodes, each in phases.items())
     left_out = sum(bool(row.phases) for row in report.summary) - len(rows)
-    drawing.caption = "You wait for all phases of a job; the speedup is that of the training alone."
+    drawing.caption = "You wait for all phases of a job, but the speedup covers only the training."
     if left_out:
         drawing.caption += f" Not shown: {pluralize(left_out, 'node count')}."
     return drawing
 
 
 def _phases(row: SummaryRow) -> dict[str, float]:
-    """Return a row's phases in order, with all other phases summed."""
+    """Return the phases of a row in the order of _STYLES, with all other phases summed."""
     found = {phase: row.phases[phase] for phase in _STYLES if phase in row.phases}
     other = [seconds for phase, seconds in row.phases.items() if phase not in _STYLES]
     return found | ({_OTHER: sum(other)} if other else {})

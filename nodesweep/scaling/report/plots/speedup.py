@@ -1,4 +1,4 @@
-"""Speedup over node counts, on log2-log2 axes: ideal, intervals, single runs, best law."""
+"""Plot of the speedup on log2-log2 axes, with the ideal, intervals, single runs and best law."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAX_DOTS_PER_NODE_COUNT = 100
 
 
 def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
-    """Draw the speedup over node counts; `baseline` is the report's."""
+    """Draw the speedup over node counts; `baseline` is report.baseline."""
     rows = report.summary
     curve = evenly_spaced(
         [(row, row.train.speedup) for row in rows if row.train.speedup is not None], MAX_MARKERS
@@ -112,7 +112,7 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
 
 
 def _run_dots(report: ScalingReport, baseline: Baseline) -> list[tuple[int, float]]:
-    """Return (nodes, speedup) of every run at node counts with several runs."""
+    """Return (nodes, speedup) for the runs at node counts with several runs."""
     return [
         (nodes, baseline.train_seconds / each)
         for nodes, seconds in evenly_spaced(
@@ -136,14 +136,14 @@ def _draw_runs(drawing: Drawing, dots: Sequence[tuple[int, float]]) -> None:
 
 
 def _drawn_law(report: ScalingReport) -> LawFit | None:
-    """Return the law used for the extrapolation, otherwise the best-ranked identifiable law."""
+    """Return the law of the extrapolation, or else the best-ranked identifiable law."""
     identifiable = [fit for fit in report.fits.laws if fit.identifiable.value]
     predicting = [fit for fit in identifiable if fit.law == report.fits.extrapolation.law]
     return next(iter(predicting or identifiable), None)
 
 
 def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> int | None:
-    """Draw the law, dotted where it predicts; return the last predicted node count."""
+    """Draw the law, dotted beyond the measurements; return the extrapolated node count or None."""
     law = _drawn_law(report)
     if law is None:
         return None
@@ -153,8 +153,8 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
         if row.train.seconds is not None and hollow_kind(row) is None
     ]
     counts = [float(nodes) for nodes in np.geomspace(fitted[0], fitted[-1], 33)]
-    # Only the ring law needs the ratio of steps; it is fitted under a fixed per-replica batch,
-    # where this is that ratio.
+    # Only the ring law needs the ratio of steps, and it is fitted only with a fixed per-replica
+    # batch, for which fitted[0] / nodes is that ratio.
     known = [(nodes, law.predict(nodes, fitted[0] / nodes)) for nodes in counts]
     style: dict[str, Any] = {"color": COLOURS["uploading"], "linewidth": 1.1, "zorder": 2.5}
     nodes, seconds = zip(*known, strict=True)
@@ -178,7 +178,7 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
 
 
 def _predicted_interval(report: ScalingReport, baseline: Baseline) -> list[float]:
-    """Return the speedups at the ends of the prediction's interval; empty if it has none."""
+    """Return the bounds of the extrapolated speedup; empty if it has no interval."""
     interval = report.fits.extrapolation.interval
     if interval is None:
         return []
@@ -186,7 +186,7 @@ def _predicted_interval(report: ScalingReport, baseline: Baseline) -> list[float
 
 
 def _set_speedup_axis(drawing: Drawing, speedups: Sequence[float], ideal: float) -> None:
-    """Set ticks at powers of two, with room for a label below the lowest point."""
+    """Set the ticks to powers of two, and leave room for a label below the lowest point."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes = drawing.axes

@@ -1,4 +1,4 @@
-"""Horizontal stacked bars, one per node count."""
+"""Draw horizontal stacked bars, one for each node count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_BARS = 12
 
 
 class Stack(NamedTuple):
-    """One bar: its layers, and the text next to its end."""
+    """A bar: its layers, and the text next to its right end."""
 
     nodes: int
     layers: Mapping[str, float]
@@ -31,9 +31,9 @@ def draw_stacks(
 
     Args:
         drawing: The plot.
-        stacks: One per bar; no layer is negative.
-        styles: (color, hatching) by layer, in the order of the layers; the hatching tells them
-            apart without color.
+        stacks: The bars; their layers must not be negative.
+        styles: (color, hatching) by layer, in the order of the layers; the hatching distinguishes
+            them without color.
     """
     axes = drawing.axes
     ends = [0.0] * len(stacks)

@@ -1,6 +1,6 @@
-"""The two plots of a sweep of several instance types, each with a curve per type.
+"""The two plots that compare several instance types or variants, with a curve for each.
 
-Train time over nodes, and cost against train time with the time-cost front.
+They show train time over nodes, and cost against train time with the time-cost front.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodesweep.scaling.report.plots.canvas import (
 from nodesweep.scaling.report.plots.cost import set_time_cost_axes, tick_text, time_ticks
 from nodesweep.scaling.report.tables.instances import of_all_types
 
-# Marker shapes tell the types apart without color.
+# Marker shapes distinguish the types without color.
 _STYLES = tuple(
     zip(
         ("accent", "starting", "downloading", "uploading", "bad", "pending", "ink", "muted"),
@@ -32,7 +32,7 @@ _STYLES = tuple(
 
 
 def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing | None:
-    """Draw train time over nodes, both logarithmic; None if no arm has a time."""
+    """Draw train time over nodes on logarithmic axes; None if no arm has a time."""
     timed = [arm for arm in comparison.arms if arm.train_seconds is not None]
     if not timed:
         return None
@@ -57,7 +57,7 @@ def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing
 
 
 def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Drawing | None:
-    """Draw cost against train time; None if no arm has both."""
+    """Draw cost against train time; None if no arm has both values."""
     known = [arm for arm in comparison.arms if arm.seconds is not None and arm.usd is not None]
     if not known:
         return None
@@ -110,7 +110,6 @@ def _draw_curve(
     colour: str,
     shape: str,
 ) -> None:
-    """Draw a type's line with its markers, if it has any points."""
     if not points:
         return
     drawing.axes.plot(
@@ -125,7 +124,7 @@ def _draw_curve(
 
 
 def _describe(arm: ArmRow, seconds: float | None) -> str:
-    """Return "4 x ml.g5.xlarge: 3 min, $2.00, on the front"."""
+    """Return text such as "4 x ml.g5.xlarge: 3 min, $2.00, on the front"."""
     parts = [format_seconds(seconds)]
     parts += [format_usd(arm.usd)] if arm.usd is not None else []
     parts += ["projected"] if arm.n_projected else []
@@ -135,7 +134,7 @@ def _describe(arm: ArmRow, seconds: float | None) -> str:
 
 def _not_drawn(comparison: InstanceComparison) -> str:
     unpriced = [name for name, price in comparison.prices.items() if price.usd_per_hour is None]
-    return f" Not shown, since the price is unknown: {', '.join(unpriced)}." if unpriced else ""
+    return f" Not shown, because the price is unknown: {', '.join(unpriced)}." if unpriced else ""
 
 
 def _set_time_axis(drawing: Drawing, seconds: Sequence[float]) -> None:

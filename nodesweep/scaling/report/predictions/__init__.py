@@ -1,1 +1,1 @@
-"""Predictions for node counts that were not measured: from a report, and as part of one."""
+"""Predict node counts that were not measured, from a report or as a part of it."""

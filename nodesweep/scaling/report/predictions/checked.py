@@ -1,4 +1,4 @@
-"""Compare predictions from a sweep's smaller counts with what it then measured."""
+"""Compare predictions from the smaller node counts of a sweep with its measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nodesweep.scaling.report.predictions.model import CheckedPrediction
 
 
 def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
-    """Return each count's prediction from the smaller ones, if possible, and the measured T."""
+    """Return predictions of measured node counts from smaller ones, with the measured times."""
     try:
         measured = read_measurements(report)
     except NotPredictable:
@@ -48,7 +48,7 @@ def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
 
 
 def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
-    """Yield a line on how good the predictions were, for each instance type."""
+    """Yield a line for each instance type on the accuracy of the predictions."""
     groups: dict[str, list[CheckedPrediction]] = {}
     for each in checks:
         groups.setdefault(each.instance_type or f"{each.platform} nodes", []).append(each)
@@ -63,8 +63,8 @@ def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
         inside = sum(within.low <= seconds <= within.high for within, seconds in bounded)
         counts = join_words(sorted({each.nodes for each in own}))
         text = (
-            f"{name}: {pluralize(len(own), 'prediction')} of T at {counts} nodes, "
-            "each from the sweep's smaller counts: "
+            f"{name}: {pluralize(len(own), 'prediction')} of T at {counts} nodes "
+            "from smaller node counts: "
         )
         if len(own) == 1:
             text += f"error {format_percent(errors[0])}"

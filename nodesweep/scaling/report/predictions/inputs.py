@@ -1,4 +1,4 @@
-"""The inputs of a prediction: the measured parts of T, or the reason why there are none."""
+"""Read the inputs of a prediction, the measured parts of T, or explain why they are missing."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _WRITTEN: Mapping[Part, tuple[str, ...]] = {
 
 
 class NotPredictable(ValueError):
-    """A report from which nothing can be predicted; the message says why and what to do."""
+    """Nothing can be predicted from a report; the message has the reason and the remedy."""
 
 
 def read_measurements(report: ScalingReport) -> list[Measurement]:
-    """Return the counts whose step budget is known and whose nodes were not contended.
+    """Return the node counts with a known step budget whose nodes were not contended.
 
     Raises:
-        NotPredictable: The counts don't suffice for a prediction.
+        NotPredictable: These node counts are not enough for a prediction.
     """
     budget = report.step_budget
     if budget is None:
@@ -53,9 +53,9 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
     if len(sound) < 2 or sound[-1].nodes == 1:
         has = join_words(nodes_text(each.nodes) for each in sound)
         raise NotPredictable(
-            f"{report.sweep_id}: predictions need the step budget of two node counts or more, one "
-            f"of them with several nodes; node counts with one in the report: {has} (contended "
-            "runs don't count). Measure 1, 2 and 4 nodes"
+            f"{report.sweep_id}: predictions need the step budget of two node counts or more, at "
+            f"least one of them with several nodes; the report has a step budget for: {has} "
+            "(contended runs don't count). Measure 1, 2 and 4 nodes"
         )
     found = [measurement_of(each, rows[each.nodes]) for each in sound]
     if report.baseline is None or found[0].place.nodes != report.baseline.nodes:
@@ -84,10 +84,11 @@ def _refuse_model_parallelism(report: ScalingReport) -> None:
 
 
 def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
-    """Return a count's measurement.
+    """Return the measurement at a node count.
 
     Raises:
-        NotPredictable: Its parts, processes or batch are unknown, or its model is split.
+        NotPredictable: Its parts, processes or batch are unknown, or its model is split across
+            processes.
     """
     by_name: dict[str, tuple[float, ...]] = {part.name: part.by_run for part in budget.parts}
     if any(len(seconds) != budget.n for seconds in by_name.values()):
@@ -96,7 +97,7 @@ def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
             "parts of single runs; recreate it with `nodesweep report SWEEP_ID`"
         )
     runs = {
-        # waiting is a difference, which rounding may make negative
+        # waiting is a difference, which rounding can make negative
         part: np.sum([by_name.get(name, (0.0,) * budget.n) for name in names], axis=0).clip(0)
         for part, names in _WRITTEN.items()
     }
@@ -117,17 +118,19 @@ def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
 
 
 def projected_counts(report: ScalingReport) -> frozenset[int]:
-    """Return the node counts whose times are, at least in part, projected from short runs."""
+    """Return the node counts at which the time of at least one run is projected."""
     return frozenset(
         point.nodes for point in report.points if point.used and point.projection is not None
     )
 
 
 def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) -> list[int]:
-    """Return the node counts to predict, ascending; for None, doublings up to 8.
+    """Return the node counts to predict, ascending.
+
+    By default, these are the doublings of the largest measured node count up to 8, at least one.
 
     Raises:
-        NotPredictable: A requested count was measured, or is too far from the measured ones.
+        NotPredictable: A requested node count was measured, or is too far from the measured ones.
     """
     known = [each.place.nodes for each in measured]
     most = known[-1] * FURTHEST
@@ -148,7 +151,7 @@ def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) 
 
 
 def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]:
-    """Return the place with this node count, and the work of its run.
+    """Return the Place with this node count, and the work of a run on it.
 
     Raises:
         NotPredictable: The batch or the work at this node count is unknown.
@@ -187,12 +190,12 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
 def read_passes(
     report: ScalingReport, measured: Sequence[Measurement], other: ScalingReport
 ) -> dict[float, list[float]]:
-    """Return the seconds per step of another report's one-node runs, by samples per process.
+    """Return the seconds per step of one-node runs in a different report, by samples per process.
 
-    The seconds are those of the forward and backward pass, converted to steps of `measured`.
+    They are the seconds of the forward and backward pass, converted to steps of `measured`.
 
     Raises:
-        NotPredictable: The other report has no step budget of one node, or is not comparable.
+        NotPredictable: The other report has no step budget for one node, or is not comparable.
     """
     differs = [
         name
@@ -218,7 +221,7 @@ def read_passes(
     if steps is None or base_steps is None:
         raise NotPredictable(
             f"--batches: the samples per second of {other.sweep_id} or {report.sweep_id} are "
-            "unknown, so a step of one can't be compared with a step of the other"
+            "unknown, so their steps can't be compared"
         )
     per_step = found.runs["gradients"] / steps * (base_steps / base.steps)
     return {found.place.batch: per_step.tolist()}
@@ -230,6 +233,6 @@ def _steps(row: SummaryRow) -> float | None:
 
 
 def section(report: ScalingReport, name: str) -> Mapping[str, Any]:
-    """Return a section of the report's config; {} if there is none."""
+    """Return a section of the report's config, or an empty mapping if it has no such section."""
     found = (report.config or {}).get(name)
     return found if isinstance(found, Mapping) else {}

@@ -28,32 +28,32 @@ def cost_text(usd: float | None, node_hours: float | None) -> str | None:
 
 
 class CheckedPrediction(Part):
-    """A prediction of T at a count from the smaller ones, and the runs that measured it."""
+    """A prediction of T at a node count from smaller ones, and the runs that then measured it."""
 
     platform: str = Field(description="Kind of platform.")
     instance_type: str | None = Field(description="Type of the nodes; null: unknown.")
     nodes: int = Field(gt=0, description="The node count.")
     seconds: float = Field(gt=0, description="Predicted T.")
     interval: Interval | None = Field(
-        description="90% prediction interval of a run; null: no smaller count ran twice."
+        description="90% prediction interval of a run; null: no smaller node count ran twice."
     )
     measured: tuple[float, ...] = Field(min_length=1, description="T of each run.")
     projected: bool = Field(
         default=False,
         exclude_if=lambda is_projected: not is_projected,
-        description="True: runs were short and `measured` is projected from them; absent: full.",
+        description="True: `measured` is projected from short runs; absent: they were full runs.",
     )
 
     @property
     def error(self) -> float:
-        """The prediction's relative error; negative: it was too short."""
+        """The relative error of the prediction; negative if the predicted time was too short."""
         return self.seconds / fmean(self.measured) - 1
 
     @property
     def text(self) -> str:
-        """The comparison: "8 nodes: predicted 13.4 s (12.1 s–14.9 s), measured 13.6 s, inside".
+        """The comparison: "8 nodes: predicted 13.4 s (12.1 s–14.9 s), measured 13.6 s, inside …".
 
-        A short run "projects to 13.6 s".
+        For a short run, "measured" is replaced by "a short run projects to".
         """
         seconds = join_words(map(format_seconds, self.measured))
         found = f"measured {seconds}"
@@ -71,11 +71,11 @@ class CheckedPrediction(Part):
 
 
 class PredictedTerm(Part):
-    """One term of T(N)."""
+    """A term of T(N)."""
 
     name: Term = Field(description="The term.")
     seconds: float | None = Field(
-        description="Its seconds in T(N); null: the measurements only give bounds, see `source`."
+        description="Its seconds in T(N); null: the measurements give only bounds, see `source`."
     )
     low: float = Field(
         description="Lowest value that the measurements allow, ignoring their noise."
@@ -85,12 +85,12 @@ class PredictedTerm(Part):
 
 
 class CountPrediction(Part):
-    """One node count that was not measured."""
+    """The prediction for a node count that was not measured."""
 
     nodes: int = Field(description="N, nodes per job.")
     seconds: float = Field(
-        description="T(N) if what the backward pass hides stays as measured; open terms have "
-        "their likely values."
+        description="T(N), assuming that the backward pass hides as much communication as "
+        "measured; terms with bounds only have their likely values."
     )
     interval: Interval | None = Field(
         description="90% prediction interval of T(N); null: no node count ran twice."
@@ -99,9 +99,9 @@ class CountPrediction(Part):
     efficiency: float = Field(description="E(N) of the means.")
     efficiency_interval: Interval | None = Field(description="90% interval of E(N).")
     doubling_ratio: float | None = Field(
-        description="S(N)/S(N/2); null: half the count was neither measured nor predicted."
+        description="S(N)/S(N/2); null: N/2 was neither measured nor predicted."
     )
-    doubling_ratio_interval: Interval | None = Field(description="Its 90% interval.")
+    doubling_ratio_interval: Interval | None = Field(description="90% interval of S(N)/S(N/2).")
     usd: float | None = Field(
         description="Cost of a run, assuming the start-up time of the largest measured count; "
         "null: price or billed time is unknown."
@@ -116,7 +116,7 @@ class CountPrediction(Part):
 
 
 class NextJob(Part):
-    """The further job that matters most for the recommendation."""
+    """The next job to run, which matters most for the recommendation."""
 
     nodes: int = Field(description="Its node count.")
     global_batch_size: int = Field(description="Samples per optimizer step over all processes.")
@@ -131,7 +131,7 @@ class NextJob(Part):
     runs: int = Field(
         default=1,
         exclude_if=lambda runs: runs == 1,
-        description="Number of such jobs, each as above; absent: 1.",
+        description="Number of equal jobs; absent: 1.",
     )
     share: float = Field(
         default=1.0,
@@ -146,7 +146,7 @@ class NextJob(Part):
 
 
 class Predictions(Part):
-    """Predictions from one report."""
+    """The predictions from a report."""
 
     sweep_id: str = Field(description="Sweep whose report they are based on.")
     headline: str = Field(
@@ -155,15 +155,16 @@ class Predictions(Part):
     chosen: int | None = Field(
         description="Recommended node count, measured or predicted; null: none."
     )
-    measured_nodes: tuple[int, ...] = Field(description="Counts whose step budget is known.")
-    counts: tuple[CountPrediction, ...] = Field(description="The predicted counts, ascending.")
+    measured_nodes: tuple[int, ...] = Field(description="Node counts with a known step budget.")
+    counts: tuple[CountPrediction, ...] = Field(description="Predicted node counts, ascending.")
     judged: tuple[JudgedCount, ...] = Field(
-        description="Measured and predicted counts against every limit; empty without intervals."
+        description="Measured and predicted node counts, compared with every limit; empty without "
+        "intervals."
     )
     next_job: NextJob | None = Field(
-        description="The job that matters most for the recommendation; null: none can change it."
+        description="The job that matters most for the recommendation; null: none would change it."
     )
     checked: tuple[CheckedPrediction, ...] = Field(
-        description="Predictions of measured counts from smaller ones, to assess `counts`."
+        description="Predictions of measured node counts from smaller ones, to assess `counts`."
     )
     assumes: tuple[str, ...] = Field(description="Assumptions of the predictions.")

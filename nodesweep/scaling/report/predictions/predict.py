@@ -1,7 +1,7 @@
-"""Predict node counts that were not measured from a report whose step budget is known.
+"""Predict node counts that were not measured, from a report with a step budget.
 
-inputs.py reads the report, draws.py has the intervals, physics.py the model. Measured and predicted
-counts are then judged by the report's own rules (docs/recommendation.md).
+inputs.py reads the report, draws.py computes the intervals, and physics.py has the model. The rules
+of the report then apply to measured and predicted node counts alike (docs/recommendation.md).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from nodesweep.scaling.report.predictions.model import (
 )
 
 _OPEN = 0.02
-"""A term whose bounds differ by more than this share of T has no single value."""
+"""A term has only bounds, and no single value, if these differ by more than this share of T."""
 _OPEN_REASONS: Mapping[Term, str] = {
     "communication": "they don't separate latency, bandwidth and what the backward pass hides",
-    "waiting": "they don't show whether one node is slow or the slowest of all counts",
+    "waiting": "they don't show whether one node is always slow or the slowest node varies",
     "data": "they don't show whether the nodes share the source",
     "fixed": "they don't show how it grows",
 }
@@ -60,13 +60,13 @@ def predict(
     """Return the predictions for node counts that were not measured.
 
     Args:
-        report: The report of a sweep with at least two counts, one of them with several nodes.
-        asked: Node counts; None: the next doublings up to 8, at least one.
-        batches: Reports of the same program with runs on one node at further global batches, which
-            show the compute at further batches per process.
-        confirming: Number of runs by which the sweep itself confirms a predicted count: the next
-            job is one of these, and the noise of all runs judges every count. 0: the sweep cannot
-            confirm a count.
+        report: The report of a sweep of at least two node counts, one of them with several nodes.
+        asked: Node counts; None: see choose_counts().
+        batches: Reports of one-node runs of the same program with different global batches, which
+            show the compute time for more batches per process.
+        confirming: Number of runs with which the sweep itself confirms a predicted node count. The
+            next job is then one of these runs, and the noise of all runs together applies to every
+            node count. 0 if the sweep does not confirm predictions.
 
     Raises:
         NotPredictable: The report, one of `batches` or a node count allows no prediction.
@@ -78,7 +78,7 @@ def predict(
         passes |= read_passes(report, measured, other)
     by_nodes = {row.nodes: row for row in report.summary}
     like = by_nodes[measured[-1].place.nodes]
-    # counts without an interval of their own, or compared with predictions, use all runs' noise
+    # node counts that lack an interval, or are compared with predictions, use the noise of all runs
     pooled = [
         (each.place, each.work)
         for each in measured
@@ -95,11 +95,11 @@ def predict(
     ]
     answer = None
     if runs > len(measured):
-        # reports on times measured elsewhere have no config
+        # reports on a table of times have no config
         goals = section(report, "report").get("recommendation") or report.provenance.get("limits")
         rules = RecommendationConfig.model_validate(goals or {})
         _refuse_withheld(report, rules)
-        # a count may be both predicted and measured, if its runs were contended
+        # a node count whose runs were contended can be both predicted and measured
         judged = by_nodes | {row.nodes: row for row in (*measured_rows, *rows)}
         answer = recommend([judged[nodes] for nodes in sorted(judged)], rules)
     sizes = sorted({*(each.place.batch for each in measured), *passes})
@@ -123,9 +123,10 @@ def predict(
 
 
 def _refuse_withheld(report: ScalingReport, rules: RecommendationConfig) -> None:
-    """Refuse a report without a recommendation if its rows alone support one, e.g. after a drift.
+    """Refuse a report that withholds a recommendation, for example because the times drifted.
 
-    A sweep that its design's own bounds left undecided is not refused: its times are sound.
+    A sweep that is undecided under the bounds of its design is not refused, because its times are
+    sound.
 
     Raises:
         NotPredictable: The report withholds its recommendation.
@@ -143,15 +144,15 @@ def _refuse_withheld(report: ScalingReport, rules: RecommendationConfig) -> None
 def _row(
     outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int, runs: int
 ) -> SummaryRow:
-    """Return an outlook as a row of the summary, for the rules that judge measured rows.
+    """Return an outlook as a row of the summary, to which the rules for measured rows apply.
 
     Args:
         outlook: The outlook.
-        like: The row that provides the time outside T and the warm pool per node: the count's own
-            row if it was measured, otherwise that of the largest measured count.
+        like: The row that provides the time outside T and the warm pool per node: the row of the
+            same node count if it was measured, otherwise the row of the largest measured one.
         report: The report.
-        base: The baseline's nodes.
-        runs: Number of runs whose noise the intervals are from.
+        base: Number of nodes of the baseline.
+        runs: Number of runs from whose noise the intervals are computed.
     """
     nodes, within, efficient = outlook.place.nodes, outlook.interval, outlook.efficiency_interval
     train = like.train.model_copy(
@@ -212,7 +213,7 @@ def _row(
 def _with_time_around(
     clock: ClockStatistics, was: ClockStatistics, train: ClockStatistics
 ) -> ClockStatistics:
-    """Return a clock of the whole job with the predicted train time within it."""
+    """Return a clock of the whole job with the predicted instead of the measured train time."""
     around = None
     if clock.seconds is not None and was.seconds is not None:
         around = clock.seconds - was.seconds
@@ -291,14 +292,14 @@ def _next_job(
     report: ScalingReport,
     confirming: int,
 ) -> NextJob | None:
-    """Return the job that measures the largest predicted count that may be recommended."""
+    """Return the job that measures the largest predicted node count that could be recommended."""
     open_ = {*answer.not_ruled_out, *([answer.chosen.nodes] if answer.chosen else [])}
     chosen = [index for index, each in enumerate(counts) if each.nodes in open_]
     if not chosen:
         return None
     count, place = counts[chosen[-1]], outlooks[chosen[-1]].place
     if confirming and any(row.n and row.nodes == count.nodes for row in report.summary):
-        return None  # the confirming job ran, but on contended nodes
+        return None  # this node count was already measured, but its nodes were contended
     share = _share_run(report) if confirming else 1.0
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
@@ -331,7 +332,7 @@ def _next_job(
 
 
 def _share_run(report: ScalingReport) -> float:
-    """Return the mean share of T that jobs at the largest count ran, assumed for further jobs."""
+    """Return the share of T that a short job runs, which is the mean at the largest node count."""
     ran = [
         (point.nodes, point.projection.measured_seconds / point.projection.train_seconds)
         for point in report.points
@@ -349,7 +350,7 @@ def _headline(
 ) -> str:
     if answer is None:
         return (
-            "Predicted, not measured: no recommendation, since no node count ran twice, so the "
+            "Predicted, not measured: no recommendation, because no node count ran twice and the "
             "noise of a run is unknown. Run each node count once more to measure the noise."
         )
     predicted = {count.nodes for count in counts}
@@ -388,7 +389,7 @@ def _job_text(job: NextJob, predicted: Collection[int]) -> str:
         about = f"each {about}"
     if (
         job.nodes not in predicted
-    ):  # a job at a global batch that its node count was not planned with
+    ):  # a job with a different global batch than planned for its node count
         about = f"global batch {job.global_batch_size}, {about}"
     return f"{job.runs_text} on {nodes_text(job.nodes)} ({about}) would measure {job.reason}"
 
@@ -415,8 +416,8 @@ def _assumes(
         ),
         "All processes are replicas of the model that exchange gradients in a ring; memory effects "
         "(a cache that a smaller batch fits, swapping) are not modeled.",
-        "The bounds cover a gradient exchange that outgrows the backward pass hiding it beyond the "
-        "measured counts, but not one that already did so between them.",
+        "The bounds allow for a gradient exchange that becomes longer than the backward pass "
+        "beyond the measured node counts, but not between them.",
     ]
     if report.policy in SCALING:
         found.append("The larger batch is assumed to train the model as well as the measured ones.")

@@ -1,4 +1,4 @@
-"""Render predictions: the cells of its table, the lines below, and both for a terminal."""
+"""Render predictions for a terminal, and as table cells for a report."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def render_prediction_terminal(prediction: Predictions) -> Group:
 
 
 def term_rows(prediction: Predictions) -> list[tuple[str, ...]]:
-    """Return the cells of each term of each count, under TERM_HEADINGS."""
+    """Return the cells under TERM_HEADINGS, with a row for each term of each node count."""
     return [
         (f"{count.nodes}", term.name, _term_seconds(term.low, term.high), term.source)
         for count in prediction.counts
@@ -74,7 +74,7 @@ def _title(prediction: Predictions) -> str:
 
 
 def prediction_table(prediction: Predictions) -> Table:
-    """Return the predicted counts as a table for a terminal."""
+    """Return the predicted node counts as a table for a terminal."""
     table = Table(title=_title(prediction), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in HEADINGS:
         table.add_column(heading, justify="right", overflow="fold")
@@ -84,7 +84,7 @@ def prediction_table(prediction: Predictions) -> Table:
 
 
 def prediction_rows(prediction: Predictions) -> list[tuple[str, ...]]:
-    """Return the cells of each predicted count, under HEADINGS."""
+    """Return the cells under HEADINGS, with a row for each predicted node count."""
     answers = {each.nodes: each.answer.replace("_", " ") for each in prediction.judged}
     return [(*_cells(count), answers.get(count.nodes, UNKNOWN)) for count in prediction.counts]
 

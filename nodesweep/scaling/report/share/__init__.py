@@ -1,8 +1,8 @@
-"""A report to share outside the account.
+"""Prepare a report for sharing outside the account.
 
-Whatever comes from the account or from a program's output is left out rather than searched for
-names: config, provenance, image, addresses, and the reasons and log lines of failed runs. In the
-title and in nodesweep's own sentences, whatever looks like a name of the account is hidden.
+Everything that comes from the account or from the output of a program is removed: config,
+provenance, image, addresses, and the reasons and log lines of failed runs. In the title and in the
+sentences that nodesweep writes, everything that looks like a name from the account is hidden.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HIDDEN = (
 
 
 def without_account_names(report: ScalingReport) -> ScalingReport:
-    """Return the report without names of the account, machine or users; all numbers stay."""
+    """Return the report without names of the account, machine or users, but with all numbers."""
     names = _names(report.config or {})
     conditions = report.conditions.model_copy(update={"image_uri": None})
     texts = {"title": report.title, "headline": report.headline}
@@ -50,7 +50,6 @@ def without_account_names(report: ScalingReport) -> ScalingReport:
 
 
 def _without_output(point: Point) -> Point:
-    """Return a run without its program's output and that output's location."""
     return point.model_copy(
         update={
             "reason": None if point.reason is None else LEFT_OUT,
@@ -64,7 +63,7 @@ def _without_output(point: Point) -> Point:
 
 
 def _names(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of the config's bucket and role, which can look like any word."""
+    """Return the names of the bucket and the role, which cannot be recognized by their form."""
     platform = config.get("platform") or {}
     role = str(platform.get("role_arn") or "").rpartition("/")[2]
     return [name for name in (str(platform.get("bucket") or ""), role) if name]

@@ -1,4 +1,4 @@
-"""The table of every run, and its links."""
+"""The table of all attempts, and its links."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from nodesweep.scaling.report.table import (
 from nodesweep.scaling.report.tables.cells import metric_column
 from nodesweep.scaling.report.tables.costs import cost_origin
 
-# Browsers and pull requests stay quick up to about this many rows; points.csv has all.
+# Browsers and pull requests stay fast up to about this many rows; points.csv has all of them.
 MAX_ATTEMPTS_SHOWN = 200
 _COLUMNS = {
     "N": ("nodes", format_count),
@@ -71,7 +71,7 @@ _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov
 
 
 def attempts_table(report: ScalingReport, logs: Collection[str] = ()) -> Table:
-    """Return one row per attempt, for the first MAX_ATTEMPTS_SHOWN, indexed by run_anchor().
+    """Return a table of the first MAX_ATTEMPTS_SHOWN attempts, indexed by run_anchor().
 
     Args:
         report: The report.
@@ -111,12 +111,12 @@ def attempts_table(report: ScalingReport, logs: Collection[str] = ()) -> Table:
 def attempt_links(
     report: ScalingReport, logs: Collection[str] = (), has_consoles: bool = True
 ) -> dict[str, list[str | None]]:
-    """Return the links of the table's rows by heading.
+    """Return the links of the rows of attempts_table(), by heading.
 
     Args:
         report: The report.
         logs: As in attempts_table().
-        has_consoles: False leaves out the links to the account's console.
+        has_consoles: True to link to the jobs in the AWS console.
     """
     points = report.points[:MAX_ATTEMPTS_SHOWN]
     return {
@@ -126,12 +126,12 @@ def attempt_links(
 
 
 def run_anchor(number: int) -> str:
-    """Return the id of an attempt's row on a page; `number` counts the report's points from 1."""
+    """Return the id of an attempt's row on a page; `number` is its place in the report, from 1."""
     return f"run-{number}"
 
 
 def console_url(report: ScalingReport, point: Point) -> str | None:
-    """Return the job's page in the SageMaker console; None if it did not run on AWS."""
+    """Return the URL of the job in the SageMaker console; None if it did not run on AWS."""
     region = report.conditions.region
     if report.platform.kind != "aws" or region is None:
         return None
@@ -145,7 +145,7 @@ def console_url(report: ScalingReport, point: Point) -> str | None:
 
 
 def _logs_of_points(points: Collection[Point], logs: Collection[str]) -> list[dict[str, str]]:
-    """Return {host: link} of each attempt; the host that failed first comes first."""
+    """Return {host: link} for each attempt, beginning with the host that failed first."""
     found: dict[names.JobKey | None, dict[str, str]] = {}
     # hosts in the order of their numbers
     for link in sorted(logs, key=lambda link: (len(link), link)):

@@ -1,4 +1,4 @@
-"""Where the train time goes: a table by node count, and a sentence on each step to more nodes."""
+"""Where the train time goes: a table by node count, and sentences about losses of efficiency."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HEADINGS: dict[str, tuple[str, str]] = {
     "communication": ("communication", "not hidden by the backward pass"),
     "waiting": ("waiting", "for the slowest process"),
     "data": ("data wait", "for the loader"),
-    "evaluation": ("evaluation", "with a loader that feeds no step"),
+    "evaluation": ("evaluation", "with a loader that feeds no training step"),
     "checkpoint": ("checkpoint", "torch.save, or a framework's call around it"),
     "start": ("first step", "up to its end"),
     "other": ("other", "the rest of T"),
@@ -63,7 +63,7 @@ _GAINS: dict[Cause, str] = {
 
 
 def budget_table(report: ScalingReport) -> Table | None:
-    """Return the mean share of each part of T by node count; None if unknown."""
+    """Return a table of the mean share of each part of T by node count; None if unknown."""
     from pandas import DataFrame
 
     if report.step_budget is None:
@@ -95,7 +95,10 @@ def budget_table(report: ScalingReport) -> Table | None:
 
 
 def loss_lines(report: ScalingReport) -> list[str]:
-    """Return a sentence on each step to more nodes that loses efficiency, and on missing parts."""
+    """Return a sentence about each loss of efficiency from one node count to the next.
+
+    Sentences about runs with unknown parts of T come last.
+    """
     losses = report.step_budget.losses if report.step_budget is not None else ()
     return [
         *(_loss_text(loss) for loss in losses if loss.efficiency >= LEAST_LOSS),
@@ -104,10 +107,10 @@ def loss_lines(report: ScalingReport) -> list[str]:
 
 
 def find_slower(rows: Sequence[SummaryRow], budget: StepBudget | None) -> list[EfficiencyLoss]:
-    """Return the losses of efficiency to counts that are slower than the smaller one.
+    """Return the losses of efficiency to node counts that are slower than the preceding one.
 
     Args:
-        rows: The summary.
+        rows: The rows of the summary.
         budget: Where the time goes; None: unknown.
     """
     by_nodes = {row.nodes: row for row in rows}
@@ -121,7 +124,7 @@ def find_slower(rows: Sequence[SummaryRow], budget: StepBudget | None) -> list[E
 
 
 def slower_text(loss: EfficiencyLoss) -> str:
-    """Return "2 nodes are slower than 1: 64 points waiting for node algo-2"."""
+    """Return text such as "2 nodes are slower than 1: 64 points waiting for node algo-2"."""
     named = [
         f"{_points(cause.efficiency)} points {_cause_text(cause, loss)}" for cause in loss.named
     ]
@@ -130,14 +133,14 @@ def slower_text(loss: EfficiencyLoss) -> str:
 
 
 def main_loss_text(budget: StepBudget | None, nodes: int) -> str | None:
-    """Return "from 4 to 8 nodes efficiency loses 15 points to exposed communication".
+    """Return text such as "from 4 to 8 nodes efficiency loses 15 points to data wait".
 
     Args:
-        budget: The report's; None if unknown.
+        budget: Where the time goes; None: unknown.
         nodes: The recommended node count.
 
     Returns:
-        None if no cause is named from there to the next count.
+        The text; None if no cause explains the loss from `nodes` to the next node count.
     """
     losses = () if budget is None else budget.losses
     for loss in losses:
@@ -151,7 +154,7 @@ def main_loss_text(budget: StepBudget | None, nodes: int) -> str | None:
 
 
 def _loss_text(loss: EfficiencyLoss) -> str:
-    """Return the sentence on a loss; its numbers add up within their rounding."""
+    """Return a sentence about a loss; apart from rounding, its numbers add up."""
     falls = (
         f"From {loss.from_nodes} to {nodes_text(loss.to_nodes)} efficiency falls by"
         f" {_points(loss.efficiency)} points"
@@ -186,7 +189,7 @@ def _points(efficiency: float) -> str:
 
 
 def _missing_lines(missing: Sequence[MissingParts]) -> list[str]:
-    """Return a line per reason with its runs and node counts."""
+    """Return a line for each reason, with the number of runs and the node counts."""
     by_reason: dict[str, list[MissingParts]] = {}
     for each in missing:
         by_reason.setdefault(each.reason, []).append(each)

@@ -1,4 +1,4 @@
-"""Parts that tables of node counts share: the counts with a row, the metric's column."""
+"""Helpers that the tables of node counts share, such as the choice of rows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ MAX_NODE_COUNTS_SHOWN = 100
 
 
 def time_unit(report: ScalingReport) -> str:
-    """Return the suffix of a train time: " per sample" for a rate, " projected" or ""."""
+    """Return the suffix for train times: " per sample", " projected" or ""."""
     clock = report.train_clock or ""
     return {"throughput": " per sample", "projected": " projected"}.get(clock, "")
 
 
 def hidden_node_counts(report: ScalingReport) -> int:
-    """Return the number of node counts without a row in the tables."""
+    """Return the number of node counts that the tables leave out."""
     return max(0, len(report.summary) - MAX_NODE_COUNTS_SHOWN)
 
 
 def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
     """Return all rows of the summary, or MAX_NODE_COUNTS_SHOWN evenly spaced ones.
 
-    The baseline, the last count and the recommended ones are always among them.
+    The baseline, the last node count and the recommended ones are always included.
     """
     rows = report.summary
     if not hidden_node_counts(report):
@@ -45,7 +45,7 @@ def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
 
 
 def hidden_note(report: ScalingReport) -> str:
-    """Return a caption's sentence on hidden rows, with a leading space; "" if none are hidden."""
+    """Return a sentence about hidden rows, with a leading space; "" if no rows are hidden."""
     hidden = hidden_node_counts(report)
     return (
         f" Not listed: {hidden} of {len(report.summary)} node counts; see report.json."
@@ -57,9 +57,9 @@ def hidden_note(report: ScalingReport) -> str:
 def metric_column(
     metrics: Sequence[FinalMetric | None], taken: Collection[str]
 ) -> tuple[str, Callable[[FinalMetric | None], str]]:
-    """Return (heading, format) of the final metric.
+    """Return (heading, format) for the column of the final metric.
 
-    A metric's name is the heading if there is only one name, unless another column has it.
+    The heading is the name of the metric if all metrics share one name that no other column has.
     """
     found = {metric.name for metric in metrics if metric is not None}
     name = found.pop() if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""The table of costs and the source of its prices."""
+"""The table of costs, and texts about the origin of costs and prices."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _MEANINGS = {
 
 
 def costs_table(report: ScalingReport) -> Table | None:
-    """Return the mean costs per node count; None if all are unknown."""
+    """Return the mean costs by node count; None if all of them are unknown."""
     frame = rows_frame(shown_rows(report))
     in_usd = report.price.unit == "USD"
     known = "^(run|on_demand|epoch|target|warm_pool|total)_usd$" if in_usd else "^node_hours$"
@@ -69,14 +69,14 @@ def costs_table(report: ScalingReport) -> Table | None:
         return None
     cells = format_columns(frame, _COLUMNS)
     has_pool = frame["warm_pool_usd"].gt(0).fillna(False)
-    # the interval of the total applies to the run only if no pool was kept
+    # the interval of the total applies to the cost of the run only if no warm pool was kept
     cells["run"] = cells["run"].where(has_pool, cells["total"])
     cells["total"] = cells["total"].where(has_pool, UNKNOWN)
     if report.train_clock != "throughput" or not in_usd:
         hours = frame["nodes"] * frame["train_seconds"] / 3600 if in_usd else frame["node_hours"]
         written = format_columns(hours.to_frame("hours"), {"hours": ("hours", format_hours)})
         cells["node-hours"] = written["hours"]
-    where = " where no attempt failed" * any(row.per_result for row in report.summary)
+    where = " if no attempt failed" * any(row.per_result for row in report.summary)
     whole = ", of a projected full run" if report.train_clock == "projected" else ""
     caption = (
         f"Price: {price_text(report.price)}."
@@ -96,7 +96,7 @@ def costs_table(report: ScalingReport) -> Table | None:
 
 
 def cost_origin(report: ScalingReport) -> str:
-    """Return the origin of the run costs: computed, given in a table, or both."""
+    """Return the origin of the run costs: computed, from a table, or both."""
     text, computed = "as given in the table", "billable x nodes x price"
     given = report.costs.attempts_with_given_cost
     if not given:
@@ -106,7 +106,7 @@ def cost_origin(report: ScalingReport) -> str:
 
 
 def price_text(price: Price) -> str:
-    """Return the price with its source and date, or why there is none."""
+    """Return the price with its source and date, or why it is unknown."""
     if price.unit != "USD":
         return f"not set; costs are in {price.unit}"
     if price.usd_per_hour is None:

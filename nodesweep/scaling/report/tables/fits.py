@@ -1,4 +1,4 @@
-"""The table of fitted laws, and the text on extrapolation."""
+"""The table of fitted laws, and texts about the laws and the extrapolation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MEANINGS = {
     "law": "its equation is below",
     "parameter": "its symbol",
     "value": "least-squares estimate",
-    "95% interval": "or the reason for none",
+    "95% interval": "or why it has none",
     "meaning": "meaning",
 }
 
 
 def fits_table(report: ScalingReport) -> Table | None:
-    """Return the parameters of every fitted law; None if none was fitted."""
+    """Return a table of the parameters of all fitted laws; None if no law was fitted."""
     from pandas import DataFrame
 
     if not report.fits.laws:
@@ -58,13 +58,13 @@ def law_verdict(law: LawFit) -> str:
 
 
 def law_line(law: LawFit, unit: str = "") -> str:
-    """Return a law in one sentence; `unit` follows every time: see time_unit()."""
+    """Return a sentence about a law; `unit` is the suffix of its times, see time_unit()."""
     values = ", ".join(f"{each.name} = {_parameter_value(each, unit)}" for each in law.parameters)
     return f"{law.law}: {values}; {law_verdict(law)}."
 
 
 def extrapolation_text(report: ScalingReport) -> str:
-    """Return the predicted time at twice the largest node count, or why none is supported."""
+    """Return a sentence with the extrapolated time, or why an extrapolation is not supported."""
     beyond = report.fits.extrapolation
     to = "" if beyond.nodes is None else f" to {nodes_text(beyond.nodes)}"
     if not beyond.supported.value:

@@ -1,4 +1,4 @@
-"""The table of a sweep of several instance types or variants: one row each per node count."""
+"""The tables that compare several instance types or variants."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIELDS = {
     **with_interval("train_seconds", "train_seconds", "mean train time", "train_interval"),
     **with_interval("total_usd", "total_usd", "mean cost of a run", "total_usd_interval"),
     "usd_per_result": Field("per_result.result.usd", "expected cost of a result"),
-    "on_front": Field("on_front", "no other is both faster and cheaper", "boolean"),
+    "on_front": Field("on_front", "nothing else is both faster and cheaper", "boolean"),
     "speedup": Field("speedup", "speedup within the type"),
     "efficiency": Field("efficiency", "efficiency within the type"),
     "usd_per_hour": Field("usd_per_hour", "price of one node-hour"),
@@ -76,10 +76,10 @@ _MEANINGS = {
     "T": "geometric mean of the train times; its interval below, 95% or the level in brackets",
     "cost": "geometric mean cost of a run; its interval below",
     "per result": "expected cost of a result, if attempts failed",
-    "front": "● no other is both faster and cheaper; ○ another is",
+    "front": "● nothing else is both faster and cheaper; ○ something else is",
     "verdict": "compared with the limits that decide between types",
-    "S": "speedup over its own type's smallest N",
-    "E": "efficiency within its type",
+    "S": "speedup over the smallest N of the same type",
+    "E": "efficiency within the type",
     "n": "used runs",
     "node price": "USD per node-hour",
     "W": "processes over all nodes",
@@ -97,7 +97,7 @@ _ANSWERS = {
 
 
 def of_all_types(report: ScalingReport) -> ScalingReport:
-    """Return the report with its number of instance types in its titles."""
+    """Return the report with the number of instance types or variants in its titles."""
     assert report.instances is not None
     count = f"{len(report.instances.names)} {report.instances.kind}s"
     platform = report.platform.model_copy(update={"instance_type": count})
@@ -109,7 +109,7 @@ def _label(report: ScalingReport) -> str:
 
 
 def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
-    """Return a row for every type at every node count."""
+    """Return a table with a row for every instance type or variant at every node count."""
     arms = comparison.arms
     cells = format_columns(model_frame(arms, _FIELDS), _COLUMNS)
     cells["T"] = [_projected(cell, arm) for cell, arm in zip(cells["T"], arms, strict=True)]
@@ -128,7 +128,7 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
 
 
 def predicted_table(report: ScalingReport, comparison: InstanceComparison) -> Table | None:
-    """Return the predicted and measured effect of variants; None if none was predicted."""
+    """Return a table of the predicted and measured effects of variants, None if there are none."""
     from pandas import DataFrame
 
     counts = comparison.predicted
@@ -155,9 +155,9 @@ def predicted_table(report: ScalingReport, comparison: InstanceComparison) -> Ta
     meanings = {
         "variant": "as above",
         "N": "nodes",
-        "predicted": "efficiency and T with the variant's samples, from the parts of base's T here",
+        "predicted": "efficiency and T of the variant, predicted from the parts of T of base",
         "measured": "efficiency and T of the variant",
-        "inside the interval?": "if the predicted interval contains the measured efficiency",
+        "inside the interval?": "yes if the predicted interval contains the measured efficiency",
     }
     title = f"Predicted and measured ({_label(report)})"
     return Table(title, DataFrame(columns, dtype=object), meanings)
@@ -170,13 +170,13 @@ def _efficiency(value: float | None, *notes: str) -> str:
 
 
 def _set_text(variant: ComparedVariant) -> str:
-    """Return what a variant sets: "fp16: training.hyperparameters.precision=fp16"."""
+    """Return the settings of a variant: "fp16: training.hyperparameters.precision=fp16"."""
     fields = ", ".join(f"{name}={value}" for name, value in variant.set.items())
-    return f"{variant.name}: {fields or 'the config without variants'}"
+    return f"{variant.name}: {fields or 'the base config'}"
 
 
 def brief_arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
-    """Return the table for a terminal, without intervals and planned values."""
+    """Return arms_table() for a terminal, without intervals and planned values."""
     table = arms_table(report, comparison)
     cells = table.cells[[heading for heading in _BRIEF if heading in table.cells]]
     return table._replace(cells=cells.map(value_of))

@@ -1,4 +1,4 @@
-"""The node counts that a sweep predicts instead of measuring them: tables, and lines below them."""
+"""Tables of the node counts that a sweep predicted instead of measuring, and lines below them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodesweep.scaling.report.table import Table, titled
 
 
 def predicted_counts_table(report: ScalingReport) -> Table | None:
-    """Return a row per predicted node count; None if none was predicted."""
+    """Return a table of the predicted node counts; None if there are none."""
     from pandas import DataFrame
 
     if report.prediction is None or not report.prediction.counts:
@@ -28,7 +28,7 @@ def predicted_counts_table(report: ScalingReport) -> Table | None:
 
 
 def predicted_terms_table(report: ScalingReport) -> Table | None:
-    """Return a row per part of each predicted time; None if none was predicted."""
+    """Return a table of the parts of the predicted times; None if there are none."""
     from pandas import DataFrame
 
     if report.prediction is None or not report.prediction.counts:
@@ -38,14 +38,14 @@ def predicted_terms_table(report: ScalingReport) -> Table | None:
 
 
 def confirmed_lines(report: ScalingReport) -> list[str]:
-    """Return a line on each count that was predicted from the smaller ones, then measured."""
+    """Return a line for each node count that was predicted from smaller ones and then measured."""
     return (
         [] if report.prediction is None else [f"{each.text}." for each in report.prediction.checked]
     )
 
 
 def predicted_lines(report: ScalingReport) -> list[str]:
-    """Return lines on confirmed counts, then on the assumptions of the predictions."""
+    """Return lines about confirmed predictions, followed by the assumptions of all predictions."""
     if report.prediction is None:
         return []
     return [*confirmed_lines(report), *report.prediction.assumes]

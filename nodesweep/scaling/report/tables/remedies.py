@@ -1,4 +1,4 @@
-"""Changes that would help: E and T predicted with each, as a table and as lines for a terminal."""
+"""Changes that would help, with their predicted E and T, as a table and as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_COUNTS, MAX_LINES = 4, 3
 
 
 def remedies_table(report: ScalingReport) -> Table | None:
-    """Return E and T as measured and with each change; None if no change is predicted to help."""
+    """Return a table of E and T as measured and with each change; None without predictions."""
     from pandas import DataFrame
 
     changes = _predicted(report)
@@ -56,7 +56,7 @@ def remedies_table(report: ScalingReport) -> Table | None:
 
 
 def remedy_lines(report: ScalingReport) -> list[str]:
-    """Return lines on the changes with the largest predicted savings, and on how many remain."""
+    """Return lines about the changes with the largest predicted savings, and how many remain."""
     lines = [
         f"{change.change}: at {nodes_text(each.nodes)}, a predicted efficiency of"
         f" {' '.join(filter(None, [format_percent(each.efficiency), _between(each)]))} and T of"

@@ -1,4 +1,4 @@
-"""The tables with a row for each node count: the result, what it rests on, and the four clocks."""
+"""The tables with a row for each node count: the results, and the four clocks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _RATIOS: dict[str, tuple[str, Format]] = {
     "D": ("doubling_ratio", format_ratio),
     "e": ("karp_flatt", lambda value: format_value(value, 2)),
 }
-# The answer first, since a narrow screen shows the first columns only; then what it rests on.
+# The results come first, because a narrow screen shows only the first columns.
 _COLUMNS: dict[str, tuple[str, Format]] = {
     "N": ("nodes", format_count),
     "n": ("runs", format_count),
@@ -116,7 +116,7 @@ _MEANINGS = {
     _TIME_PER_SAMPLE: "geometric mean time per sample",
 }
 _CLOCK_MEANINGS = {
-    "clock": "never mixed with another clock",
+    "clock": "never mixed with other clocks",
     "N": "nodes",
     "n": "runs",
     "T": "geometric mean of the times",
@@ -128,8 +128,8 @@ _CLOCK_MEANINGS = {
 _CLOCKS = {
     "train": ("train", "the training itself; the headline uses it"),
     "steady": ("steady", "seconds per sample in the steady window: the inner loop"),
-    "billable": ("billable", "decides the cost; its ratio is not a speedup"),
-    "submit_to_end": ("submit to end", "the time a person waits"),
+    "billable": ("billable", "determines the cost; its ratio is not a speedup"),
+    "submit_to_end": ("submit to end", "how long you wait"),
 }
 _FLAG_WORDS = {
     "superlinear": "superlinear",
@@ -141,12 +141,12 @@ _FLAG_WORDS = {
 
 
 def main_table(report: ScalingReport) -> Table:
-    """Return one row per node count with all columns."""
+    """Return a table of the node counts with all columns."""
     return _with_caption(report, _main_cells(report))
 
 
 def main_links(report: ScalingReport) -> list[str | None]:
-    """Return the link of each row of main_table() to the first of its runs on the page."""
+    """Return links from the rows of main_table() to their first run on the page."""
     first: dict[int, str] = {}
     for number, point in enumerate(report.points[:MAX_ATTEMPTS_SHOWN], start=1):
         first.setdefault(point.nodes, f"#{run_anchor(number)}")
@@ -154,12 +154,12 @@ def main_links(report: ScalingReport) -> list[str | None]:
 
 
 def compact_table(report: ScalingReport) -> Table:
-    """Return the columns that a pull request has room for."""
+    """Return main_table() with the columns that fit in a pull request."""
     return _with_caption(report, _named(_main_cells(report), _COMPACT))
 
 
 def brief_table(report: ScalingReport) -> Table:
-    """Return the columns that fit a terminal of 80 characters, with the interval of S only."""
+    """Return main_table() for a terminal of 80 characters, with intervals only for S."""
     cells = _named(_main_cells(report), _BRIEF)
     bare = cells.map(value_of)
     bare["S"] = cells["S"]
@@ -172,7 +172,7 @@ def _named(cells: DataFrame, headings: Sequence[str]) -> DataFrame:
 
 
 def summary_caption(report: ScalingReport) -> str:
-    """Return T(N0), which belongs to every S (docs/method.md, "Speedup"), and the batch policy."""
+    """Return the batch policy and T(N0), which is part of every S (docs/method.md, "Speedup")."""
     baseline = report.baseline
     if baseline is None:
         return f"{no_result_text(report)}."
@@ -187,7 +187,7 @@ def summary_caption(report: ScalingReport) -> str:
 
 
 def no_result_text(report: ScalingReport) -> str:
-    """Return why the report has no baseline and so no speedup, as a clause."""
+    """Return a clause that explains why the report has no baseline and therefore no speedup."""
     completed = [point for point in report.points if point.status == "Completed"]
     on_spot = [point for point in completed if point.spot]
     if on_spot and len(on_spot) == len(completed):
@@ -196,7 +196,7 @@ def no_result_text(report: ScalingReport) -> str:
 
 
 def parity_lines(report: ScalingReport) -> list[str]:
-    """Return lines on node counts with no time-to-train, or with one by the target metric only."""
+    """Return lines that explain why T is or is not a time-to-train at some node counts."""
     only = "throughput only"
     labels = {"different": only, "unknown": only, "reached_target": "time to train"}
     return [
@@ -208,7 +208,7 @@ def parity_lines(report: ScalingReport) -> list[str]:
 
 
 def clocks_table(report: ScalingReport) -> Table | None:
-    """Return T, S, E, D and e on each of the four clocks; None if no clock has a time."""
+    """Return a table of T, S, E, D and e on the four clocks; None if no clock has a time."""
     from pandas import concat
 
     parts = []
@@ -233,7 +233,7 @@ def clocks_table(report: ScalingReport) -> Table | None:
 
 
 def row_status(row: SummaryRow) -> str:
-    """Return ok, 1 failed, failed (2) or no result, then excluded spot runs and the flags."""
+    """Return a status such as "1 failed, superlinear", with excluded spot runs and flags."""
     if row.n == 0:
         words = [f"failed ({row.n_failed})" if row.n_failed else "no result"]
     else:
@@ -246,7 +246,7 @@ def _main_cells(report: ScalingReport) -> DataFrame:
     rows = shown_rows(report)
     frame = rows_frame(rows)
     cells = format_columns(frame, _COLUMNS)
-    # without an interval from repeats, a projected time shows the error within a run
+    # without an interval from repeats, a projected time has the error within a run as its note
     errors = frame["projection_error_seconds"].where(frame["train_seconds_low"].isna())
     for index, error in errors.dropna().items():
         cells.loc[index, "T"] = with_note(cells.loc[index, "T"], f"± {format_seconds(error)}")
@@ -292,7 +292,7 @@ def _with_caption(report: ScalingReport, cells: DataFrame) -> Table:
 
 
 def _interval_note(cells: DataFrame) -> str:
-    """Return how to read the intervals, with a leading space; "" if no cell has one."""
+    """Return a sentence about the intervals, with a leading space; "" if no cell has one."""
     notes = [cell.partition("\n")[2] for cell in cells.to_numpy().flat]
     intervals = [note for note in notes if note.startswith("[")]
     if not intervals:

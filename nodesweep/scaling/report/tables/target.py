@@ -1,4 +1,4 @@
-"""Time to a quality target: a column of the results, and caveats on the speedup."""
+"""Time to a quality target: a column of the main table, and caveats about the speedup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RATES = {
 
 
 def target_cells(target: QualityTarget | None, counts: Sequence[int]) -> list[str]:
-    """Return the speedup to a quality target at each node count, with its range."""
+    """Return cells with the speedup to a quality target and its range, for each node count."""
     cells = {
         each.nodes: with_note(
             format_speedup(each.speedup), " to ".join(map(format_speedup, each.speedup_range))
@@ -39,7 +39,7 @@ def target_cells(target: QualityTarget | None, counts: Sequence[int]) -> list[st
 
 
 def target_caveats(report: ScalingReport) -> Iterator[str]:
-    """Yield the estimate at the largest count, and a warning where the critical batch is passed."""
+    """Yield the estimate at the largest node count, and warnings about oversized batches."""
     target = report.quality_target
     if target is None:
         return
@@ -59,7 +59,7 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
     )
     if target.partial:
         yield (
-            "Runs that end early, or whose length the config sets, may see only the start of "
+            "Runs that stop early or have a configured length may cover only the start of "
             "training. Gradient noise grows during training, so the critical batch size has no "
             "upper bound here."
         )
@@ -76,7 +76,7 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
 
 
 def _critical(target: QualityTarget) -> str:
-    """Return the critical batch with its range."""
+    """Return the critical batch size with its range, in samples."""
     least, most = target.critical_batch_range
     if target.critical_batch is None or target.critical_batch < 1:
         size = "large" if target.critical_batch is None else "small"

@@ -413,7 +413,7 @@ def test_a_jump_is_by_processes_where_they_are_known(make_outcome, make_report, 
             make_outcome(n, 100 / n, global_batch_size=size, world_size=world, metrics=METRIC)
             for n, size, world in zip((1, 2), (256, 1024), worlds, strict=True)
         ]
-        return [each for each in make_report(outcomes).caveats if "jumps" in each]
+        return [each for each in make_report(outcomes).caveats if "Irregular global batch" in each]
 
     assert caveats(4, 16) == []
     assert caveats(4, None) == caveats(4, 8) == snapshot

@@ -435,7 +435,7 @@ def test_costs_have_an_interval_the_next_run_and_what_a_result_costs(make_outcom
     assert column(table, "next run") == ["$14.92", "$10.00"]
     assert column(table, "per result") == ["–", "$12.00"]
     assert table.meanings["total"].endswith(
-        "the cost that the recommendation uses where no attempt failed"
+        "the cost that the recommendation uses if no attempt failed"
     )
     assert costs_table(make_report(outcomes)).meanings["total"].endswith("recommendation uses")
 
