@@ -62,8 +62,8 @@ def _prepared(client: Any) -> Any:
 def _send_bytes_at_once(params: dict[str, Any], **_: Any) -> None:
     """Drop the Expect header of an in-memory body.
 
-    With it boto3 sends the headers alone and waits for "100 Continue": a full round trip, as long
-    as the rest of a small upload.
+    With it, boto3 first sends only the headers and waits for "100 Continue". This round trip takes
+    as long as the rest of a small upload.
     """
     if isinstance(params.get("body"), io.BytesIO):
         params["headers"].pop("Expect", None)

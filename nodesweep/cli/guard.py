@@ -55,30 +55,30 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
     --deadline and --budget are short forms of two of them.
     """
     limits = (
-        ("min_efficiency", (), "SHARE", "Minimum efficiency of the recommended count; 0-1."),
+        ("min_efficiency", (), "SHARE", "Minimum efficiency at the recommended node count; 0-1."),
         (
             "min_doubling_ratio",
             (),
             "RATIO",
-            "Minimum speedup D that justifies doubling the nodes; 1-2.",
+            "Minimum speedup that justifies doubling the nodes; 1-2.",
         ),
         (
             "deadline_seconds",
             ("--deadline",),
             "SECONDS",
-            "Recommend the cheapest count whose run takes at most this long.",
+            "Recommend the cheapest node count whose run takes at most this long.",
         ),
         (
             "budget_usd_per_run",
             ("--budget",),
             "USD",
-            "Maximum cost of a run at the recommended count.",
+            "Maximum cost of a run at the recommended node count.",
         ),
         (
             "hour_value_usd",
             ("--hour-value",),
             "USD",
-            "Recommend the least total of cost and waiting, at this value of an hour.",
+            "Recommend the node count with the lowest cost plus value of the time spent waiting.",
         ),
     )
     for name, short, unit, meaning in reversed(limits):

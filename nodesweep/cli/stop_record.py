@@ -73,7 +73,7 @@ def _main() -> int:
     except Exception as error:
         try:
             print(explain(error)[0])
-        except Exception:  # Prefect may raise anything
+        except Exception:  # Prefect can raise anything
             print(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
         return 1
     return 0

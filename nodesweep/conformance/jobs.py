@@ -23,7 +23,7 @@ SPOT = Shape("spot job", spot=True)
 KEPT = Shape("job with a warm pool", keep_alive_seconds=300)
 REUSING = Shape("job in the warm pool", repeat=4, keep_alive_seconds=300)
 _LATE_SECONDS = 180.0
-"""Seconds that metrics and the status of kept nodes may lag behind a job's end."""
+"""Seconds that metrics and the status of kept nodes can lag behind a job's end."""
 
 
 def image_build(trial: Trial) -> Mapping[str, Any]:
@@ -84,7 +84,7 @@ def _hosts(job: Observed) -> set[str]:
 
 
 def adoption(trial: Trial) -> Mapping[str, Any]:
-    """Submit the same job again, which must adopt it instead of creating a second one."""
+    """Submit the same request again, which must adopt the job instead of creating a second one."""
     job = trial.ended(ONE)
     launcher = backend_of(trial.platform).launcher()
     again = launcher.submit(job.spec)
@@ -97,7 +97,7 @@ def adoption(trial: Trial) -> Mapping[str, Any]:
 
 
 def phases(trial: Trial) -> Mapping[str, Any]:
-    """Read the duration of the job's phases."""
+    """Read the durations of the job's phases."""
     seconds = trial.completed(ONE).status.phase_seconds
     if TRAINING_PHASE not in seconds:
         raise NoEvidence(f"the description has no phase {TRAINING_PHASE}: {seconds}")
@@ -194,7 +194,7 @@ def spot(trial: Trial) -> Mapping[str, Any]:
 
 
 def warm_pool(trial: Trial) -> Mapping[str, Any]:
-    """Run a job on the nodes that an identical one has kept."""
+    """Run a job on the nodes that an identical job has kept."""
     if trial.platform.batch is not None:
         raise Unmet("jobs of an AWS Batch queue (platform.batch) keep no nodes")
     first = trial.completed(KEPT)

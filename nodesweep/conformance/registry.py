@@ -106,7 +106,7 @@ CHECKS: tuple[Check, ...] = (
         "a config for a type with GPUs, two nodes", jobs.nccl, (_BUILD, _OF_TWO), optional=True,
     ),
     Check(
-        "batch-queue", "AWS Batch starts the job of a queue under the name by which it is found",
+        "batch-queue", "AWS Batch names the training job of a queue as nodesweep expects",
         "platform.batch, one node", jobs.batch_queue, (_BUILD, _OF_ONE), optional=True,
     ),
     Check(
@@ -127,6 +127,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "job-events", "EventBridge's event of an ended job starts the deployment collect",
         "a Prefect server that EventBridge reaches over HTTPS", services.by_hand, optional=True,
-        by_hand="set up the rule in docs/production.md, run a --detach sweep and see collect run",
+        by_hand="set up the rule in docs/production.md, run a sweep with --detach, and check that"
+        " collect runs",
     ),
 )  # fmt: skip

@@ -119,7 +119,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
 
 
 def cost_figures(trial: Trial) -> Mapping[str, Any]:
-    """Check that the day's node-hours in Cost Explorer are at least the one-node job's.
+    """Check that Cost Explorer's node-hours for the day are at least those of the one-node job.
 
     Raises:
         NotYet: the job ended less than a day ago.

@@ -106,7 +106,7 @@ class Trial:
         return read_facts(shape.config(self.config))
 
     def image(self) -> Image:
-        """Return the training image, found or built as a run does; a build is tried once.
+        """Return the training image, found or built as in a run; a failed build is not retried.
 
         Raises:
             Unmet: an earlier check failed to find or build it.
@@ -135,7 +135,7 @@ class Trial:
         return wait_for_image_build(images, context, started)
 
     def inputs(self) -> ResolvedInputs:
-        """Return the jobs' inputs; builds or uploads image, code and data as a run does."""
+        """Return the jobs' inputs, after building or uploading image, code and data as in a run."""
         if self._inputs is None:
             config, backend = self.config, backend_of(self.platform)
             image = self.image()
@@ -179,9 +179,9 @@ class Trial:
         )
 
     def submit(self, shape: Shape, anew: bool = False) -> JobSpec:
-        """Start the job of a shape, or adopt the one that an interrupted run has left.
+        """Start the job of a shape, or adopt the job of an interrupted run.
 
-        A job that was stopped when that run ended is replaced by another attempt.
+        A job that was stopped when that run ended is replaced by a new attempt.
 
         Args:
             shape: the job.
@@ -252,8 +252,8 @@ class Trial:
     def end_jobs(self) -> None:
         """Stop the jobs that still run, and release kept nodes; also after a Ctrl-C."""
         with best_effort(
-            f"some jobs of {self.sweep} may still run; stop them with nodesweep stop {self.sweep} "
-            "--config CONFIG"
+            f"some jobs of {self.sweep} may still be running; stop them with nodesweep stop "
+            f"{self.sweep} --config CONFIG"
         ):
             backend = backend_of(self.platform)
             stop_sweep_jobs_now(backend, self.sweep)

@@ -105,9 +105,10 @@ def describe_plan(checked: CheckedSweep) -> str:
 
 
 def _of_full_sweep(config: BenchmarkConfig) -> str:
-    """Return the maximum node-hours as a percentage of a full sweep's with as many runs per count.
+    """Return the maximum node-hours as a percentage of those of a full sweep; "" if not applicable.
 
-    The text is "" if the design predicts no node count.
+    The full sweep has the same number of runs per node count. Only designs that predict node counts
+    have this text.
     """
     if not config.sweep.rules.predicts:
         return ""
@@ -118,7 +119,7 @@ def _of_full_sweep(config: BenchmarkConfig) -> str:
 
 
 def _repeated(config: BenchmarkConfig) -> list[str]:
-    """Return a line about repeats of contended runs if any nodes are emulated, else no line."""
+    """Return a line about repeats of contended runs, or no line if no nodes are emulated."""
     if not any(config.node_type(name).emulated for name in config.instance_types):
         return []
     return [f"a run whose nodes were contended is repeated, at most {MOST_REPEATS} times"]

@@ -34,7 +34,7 @@ State = Literal["finished", "incomplete", "reported", "no report", "unreadable"]
 _directory_option = click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Reports directory of the sweeps; default: that of --config, or reports/.",
+    help="Reports directory of the sweeps; default: report.directory of --config, or reports/.",
 )
 _config_option = click.option(
     "--config",
@@ -64,9 +64,9 @@ class SweepFacts:
 def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None:
     """List the sweeps in the reports directory, newest first, with state, points and cost.
 
-    States: finished: every point has a completed run; incomplete: some have none; reported: the
-    config cannot be read, so the planned points are unknown; no report: running, or ended before
-    its report; unreadable: the report or record is damaged.
+    States: finished: every point has a completed run; incomplete: some points have none; reported:
+    the config cannot be read, so the planned points are unknown; no report: running, or ended
+    before its report was written; unreadable: the report or record is damaged.
     """
     directory = reports_directory(config, output)
     sweeps = [read_facts(directory, sweep)[0] for sweep in known_sweeps(directory)]

@@ -287,8 +287,7 @@ def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
     own_region = next((outcome.region for outcome in outcomes if outcome.region), None)
     if own_region is not None and region not in (None, own_region):
         raise MeasuredTableError(
-            f"region: the table says {own_region}, but {region} was requested; give only"
-            " one of them"
+            f"region: the table has {own_region}, but --region is {region}; give only one of them"
         )
     if instance_type is None:
         return unknown_price(None, "the table has no instance_type")

@@ -121,7 +121,7 @@ def _report_to_go_by(benchmark: BenchmarkConfig, source: str | None) -> ScalingR
     else:
         source = resolve_resume_id(source, directory, is_mine)
         if not is_mine(source):
-            fail(f"--from {source}: the sweep was run with another config; omit --from", BAD_INPUT)
+            fail(f"--from {source}: the sweep has a different config; omit --from", BAD_INPUT)
     if source is None:
         fail(
             f"--try best: no finished sweep of this config in {directory}; run it first:"

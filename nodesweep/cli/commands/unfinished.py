@@ -97,7 +97,7 @@ def or_dash(number: int | None) -> str:
 
 
 def _is_down(benchmark: BenchmarkConfig | None) -> bool:
-    """Return True if the sweep ran on this machine's local platform and that is not running."""
+    """Return True if the sweep ran on a local platform here that is not running now."""
     if benchmark is None or not benchmark.platform.autostart:
         return False
     from nodesweep.cli.local_platform import own_platform

@@ -190,7 +190,7 @@ def _stages(state: RunState, now: float) -> Table:
 
 
 def _points(state: RunState, now: float, room: int, width: int) -> list[RenderableType]:
-    """Return a table of as many points as fit, preferring running, then ended, then waiting."""
+    """Return a table of as many points as fit: running points first, then ended ones."""
     points = state.points
     shown = points
     if len(points) > room:
@@ -221,7 +221,7 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
 
 
 def _cells(point: PointState, state: RunState, now: float, has_arms: bool) -> list[str]:
-    """Return a row's cells; with several arms, the state says "projected" to save space."""
+    """Return a row's cells; with several arms, the state is "projected" to save space."""
     seconds, shown_state = format_seconds(point.train_seconds), point.state
     if point.is_projected and has_arms:
         shown_state = "projected" if point.state == "done" else point.state
@@ -278,7 +278,7 @@ def _progress(point: PointState, now: float) -> str:
         of = f" of {point.steps}" if point.whole_run_seconds and point.steps else ""
         return "" if point.step is None else f"{point.step}{of} steps"
     if point.step is not None:
-        if point.ends_early:  # its step total says nothing about when it ends
+        if point.ends_early:  # it ends before its last step
             return f"step {point.step}, ends early"
         if not point.steps:
             return f"step {point.step}"
