@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
         from training.run import run
 
         run(arguments)
-        # DDP is a reference cycle that keeps gloo's threads alive, and exiting with them may abort
+        # DDP is a reference cycle that keeps gloo's threads alive, and exiting with them can abort
         # the process (pytorch #190489).
         gc.collect()
     except UserError as error:
