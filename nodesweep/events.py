@@ -134,7 +134,7 @@ def emit(
 
 @contextmanager
 def stage(name: Stage) -> Iterator[None]:
-    """Emit an event when a stage begins, and one with its success when it ends."""
+    """Emit an event when a stage begins, and another with the outcome when it ends."""
     begun = time.monotonic()
     emit("stage-begun", f"{name} begins", source=name, stage=name)
     try:

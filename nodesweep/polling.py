@@ -23,7 +23,7 @@ class StopSignal:
         self.interrupted = False
         """True once a signal has raised its exception in the main thread.
 
-        Code there may swallow the exception (Python prints "Exception ignored in" and continues),
+        Code there can swallow the exception (Python prints "Exception ignored in" and continues),
         so the next wait ends too. A signal handler sets this instead of calling set(), whose lock
         the main thread may hold.
         """
@@ -33,7 +33,7 @@ class StopSignal:
         """Prefect's state of a suspended run, which is needed to resume it; None if not suspended.
         """
         self.cause: BaseException | None = None
-        """The exception that ended the first task of a cancelled run, later the run's flow."""
+        """The exception that ended a cancelled run: first from a task, then from the flow."""
 
     def set(self) -> None:
         """End every current and future wait."""
@@ -98,7 +98,7 @@ ENDING_CLOCK = Clock(wait=_sleep)
 
 
 class Progress:
-    """Log a state when it changes, and every 15 s while it lasts.
+    """Logs a state when it changes, and every 15 s while it lasts.
 
     A long wait must not look like a hang.
     """

@@ -127,7 +127,7 @@ class Budget:
         self._place = ("after", loader)
 
     def begin_backward(self, tensors, queue_callback):
-        """Record the start of a backward pass; return False if it is not to be split."""
+        """Record the start of a backward pass; return False if it will not be split."""
         if threading.get_ident() != self.thread or self._in_backward:
             return False
         self._lap("forward")
@@ -244,7 +244,7 @@ class Budget:
         """Return this process's entry in `budget` of metrics.json; None if its time was not split.
 
         Args:
-            start: Start of its train time, by time.perf_counter().
+            start: Start of the process's train time, by time.perf_counter().
             training: The loaders of the training; others count as evaluation.
             world_size: Number of processes of the job; None if unknown.
             rank: The process's rank.

@@ -59,9 +59,9 @@ _GROUP_LIBRARIES = ("horovod", "mpi4py", "smdistributed", "torch_xla", "jax", "t
 def mean_step(seconds):
     """Return (mean, half-width of its 95% interval) of steady step times.
 
-    The half-width is None for fewer than 20 steps. Step times are autocorrelated, so it is the
-    wider of two estimates that allow for it: ten batch means (Schmeiser, Operations Research 30(3),
-    1982, pp. 556-568), and the lag-1 autocorrelation taken as AR(1).
+    The half-width is None for fewer than 20 steps. It is the larger of two estimates that take the
+    autocorrelation of step times into account: ten batch means (Schmeiser, Operations Research
+    30(3), 1982, pp. 556-568), and the lag-1 autocorrelation taken as AR(1).
     """
     n = len(seconds)
     if n < _LEAST_STEADY_STEPS:
@@ -81,9 +81,9 @@ def mean_step(seconds):
 def step_trend(seconds):
     """Return the change over steady step times as a share of their mean; 0.0 without a trend.
 
-    None for fewer than 20 steps. Tested on ten batch means, since steps are autocorrelated:
-    Mann-Kendall at 1% (Mann, Econometrica 13(3), 1945, pp. 245-259), and nine times the slope of
-    Theil and Sen (Sen, JASA 63(324), 1968, pp. 1379-1389).
+    The result is None for fewer than 20 steps. Since step times are autocorrelated, the trend is
+    tested on ten batch means: Mann-Kendall at 1% (Mann, Econometrica 13(3), 1945, pp. 245-259), and
+    nine times the slope of Theil and Sen (Sen, JASA 63(324), 1968, pp. 1379-1389).
     """
     size = len(seconds) // _BATCHES
     if size < 2:
@@ -177,7 +177,7 @@ class Probe:
         }
 
     def ends(self, steps, steady_seconds, agree):
-        """Return True if the run ends after this many steps, or has ended before.
+        """Return True if the run ends after this many steps, or has already ended.
 
         Args:
             steps: Steps run so far.
@@ -353,7 +353,7 @@ class Clock:
             goal: "maximize", "minimize", or None if unknown.
 
         Raises:
-            ValueError: The goal is none of these.
+            ValueError: The goal is not one of these.
         """
         if goal not in ("maximize", "minimize", None):
             raise ValueError(f"goal: got {goal!r}; allowed: 'maximize', 'minimize' or None")
@@ -442,8 +442,8 @@ clock = Clock()
 def let_gloo_finish(at_most_seconds=5.0):
     """Wait until no Gloo thread is busy; call it before the process exits.
 
-    A Gloo thread releases a collective's tensors a moment after the program has its result. If
-    Python exits in that moment, PyTorch aborts the process ("terminate called without an active
+    A Gloo thread releases a collective's tensors shortly after the program has the result. If
+    Python exits before that, PyTorch aborts the process ("terminate called without an active
     exception", github.com/pytorch/pytorch/issues/190489), and a job whose work is done fails.
     """
     ends_at, quiet_looks = time.monotonic() + at_most_seconds, 0
@@ -518,7 +518,7 @@ def _hosts():
 
 
 def _synchronize():
-    """Wait for the GPU's asynchronous work, so that it falls before the next timestamp."""
+    """Wait for the GPU's asynchronous work, so that the next timestamp includes it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()

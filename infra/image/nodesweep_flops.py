@@ -247,7 +247,7 @@ def _hidden(name):
 
 
 def _dtype(torch, node):
-    """Return the data type of an operator's result; "tf32" if a GPU may use it for float32."""
+    """Return the data type of an operator's result; "tf32" if a GPU can use it for float32."""
     result = node._input_metadata[0]
     name = str(result.dtype).removeprefix("torch.")
     if name == "float32" and result.device.type == "cuda":

@@ -21,7 +21,7 @@ class CpuLaps:
         self._last = now
 
     def mark(self, now=None):
-        """Return the present, or the time `now`, as a mark."""
+        """Return a mark for the time `now`, by default for the present."""
         return time.perf_counter() if now is None else now
 
     def restart(self, mark):
@@ -34,7 +34,7 @@ class CpuLaps:
         self._last = mark
 
     def lap_until(self, part, time_of_request):
-        """Add the time until a past request to a part, if no mark came after it."""
+        """Add the time until a past request to a part, if there is no later mark."""
         if time_of_request > self._last:
             self.lap(part, time_of_request)
 

@@ -81,7 +81,7 @@ class Loader:
         self.is_counted, self.had_short_batch, self.thread = True, False, None
 
     def count(self, batch):
-        """Count a batch, and its samples while all batches but an iteration's last are full."""
+        """Count a batch, and its samples unless a batch before an iteration's last was short."""
         self.batches += 1
         length = None
         if self.is_counted and self.batch_size:
@@ -446,9 +446,9 @@ def install(torch):
 
 
 def _watch_loaders(DataLoader):
-    """Replace DataLoader.__iter__, and __next__ of its iterators: PyTorch has no hook for them.
+    """Replace DataLoader.__iter__, and __next__ of its iterators, for lack of a PyTorch hook.
 
-    Tested with torch 2.0 to 2.14; iterators whose class is not torch's are left alone.
+    Tested with torch 2.0 to 2.14. Iterators of other packages' classes are left alone.
     """
     iterate = DataLoader.__iter__
 
@@ -590,7 +590,7 @@ def _write(facts):
 
 
 def _write_budget(facts):
-    """Write the parts of this rank's time; unused if the program writes its own metrics.json."""
+    """Write the parts of this rank's time, which are ignored if the program has a metrics.json."""
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if folder and "budget" in facts:
         [parts] = facts["budget"]
@@ -598,7 +598,7 @@ def _write_budget(facts):
 
 
 def _read_section(folder):
-    """Return this module's section of metrics.json; {} if it has none, None without a file."""
+    """Return this module's section of metrics.json; {} if it is missing, None without a file."""
     import json
 
     for found, (place, folders, files) in enumerate(os.walk(folder)):

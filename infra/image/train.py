@@ -13,7 +13,7 @@ from training.errors import UserError
 
 
 def main(argv: list[str]) -> int:
-    """Train and return 0, or 1 after one line on stderr if the request is invalid."""
+    """Train and return 0; if the request is invalid, print a line on stderr and return 1."""
     try:
         arguments = parse_arguments(argv)
         # Importing torch takes seconds; `--help` and invalid arguments need not wait for it.

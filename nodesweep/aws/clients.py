@@ -1,6 +1,7 @@
 """boto3 clients for one platform.
 
-AWS and the local platform differ only in the endpoint URL.
+Calls to AWS use the user's credentials. Calls to a local platform use the key in its state folder
+and bypass any proxy.
 """
 
 from __future__ import annotations

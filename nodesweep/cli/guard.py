@@ -172,8 +172,8 @@ def explain(error: Exception) -> tuple[str, int]:
         elif is_bucket_gone(error):
             hint = (
                 "; the bucket held the records of the sweeps, so --resume can't work."
-                " `nodesweep stop SWEEP_ID` stops running jobs, `nodesweep logs SWEEP_ID` prints"
-                " their logs. Create the bucket or set platform.create_missing: true, then"
+                " `nodesweep stop SWEEP_ID` stops running jobs, and `nodesweep logs SWEEP_ID`"
+                " prints their logs. Create the bucket or set platform.create_missing: true, then"
                 " start a new sweep: nodesweep run CONFIG"
             )
         return f"AWS call failed: {error}{hint}", RUN_FAILED

@@ -1,4 +1,4 @@
-"""The local platform of a config's state folder, started on demand and used only by its URL."""
+"""The local platform of a config's state folder, started on demand and accessed only by URL."""
 
 from __future__ import annotations
 

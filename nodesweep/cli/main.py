@@ -1,4 +1,4 @@
-"""The commands of nodesweep, a thin layer over the flows; slow imports happen on use.
+"""The commands of nodesweep, a thin layer over the flows; slow modules are imported on use.
 
 Exit codes: 0 done, 1 a run failed or `compare` or `history` found a regression, 2 bad config or
 arguments, 3 preflight refused.
@@ -319,7 +319,7 @@ def plan(
 @set_option
 @guarded
 def requests(config: Path, overrides: tuple[str, ...]) -> None:
-    """Print the backend's request for every point as a JSON array; sends nothing.
+    """Print the backend's request for every point as a JSON array, without submitting any.
 
     A run creates the image digest, the sweep id and the dataset upload, so some of these values are
     placeholders. Values that look like secrets are masked and named on stderr.

@@ -186,7 +186,7 @@ def spot(trial: Trial) -> Mapping[str, Any]:
     found = _measured(trial, SPOT)
     status = trial.completed(SPOT).status
     if not status.spot or status.billable_seconds is None:
-        raise NoEvidence("the description does not say that the job ran on spot capacity")
+        raise NoEvidence("the description does not show that the job ran on spot capacity")
     trained = status.training_seconds
     if trained is not None and status.billable_seconds > trained:
         raise Contradicted(f"{status.billable_seconds} s were billed for {trained} s of training")
@@ -199,7 +199,7 @@ def warm_pool(trial: Trial) -> Mapping[str, Any]:
         raise Unmet("jobs of an AWS Batch queue (platform.batch) keep no nodes")
     first = trial.completed(KEPT)
     if not first.status.keep_alive_seconds:
-        raise NoEvidence("the description does not say that the nodes are kept after the job")
+        raise NoEvidence("the description does not show that the nodes are kept after the job")
     second = trial.completed(REUSING)
     clock, deadline = trial.clock, trial.clock.monotonic() + _LATE_SECONDS
     for pause in intervals(1.0, 15.0):

@@ -157,7 +157,6 @@ def check_disk(config: BenchmarkConfig) -> Finding:
 
 
 def _written_places(config: BenchmarkConfig) -> list[_Place]:
-    """Return the folders that a run of this config writes to on this machine."""
     platform = config.platform
     places: list[_Place] = []
     if platform.autostart:

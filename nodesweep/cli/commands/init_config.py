@@ -28,7 +28,7 @@ def init_config(
 ) -> str:
     """Return the text of a config for a deployed stack, and write it to `output` if given.
 
-    Paths in the config are relative to that file, or to the working directory.
+    Paths in the config are relative to the folder of `output`, by default the working directory.
 
     Args:
         stack_name: Name of the stack.

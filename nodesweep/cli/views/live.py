@@ -150,7 +150,7 @@ class Screen:
 
 
 def _why_jobs_wait(state: RunState) -> str:
-    """Return the reason jobs wait, e.g. "Pending: another training job runs"; "" if unknown."""
+    """Return why jobs wait, e.g. "Pending: another training job runs"; "" if unknown."""
     waiting = (each for each in state.points if each.runs and each.trains_since is None)
     reason = next(((each.state, each.why) for each in waiting if each.why), None)
     return "" if reason is None else escape_control_characters(": ".join(reason))
@@ -171,7 +171,7 @@ def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> 
 
 
 def _stages(state: RunState, now: float) -> Table:
-    """Return a table with a row per stage: mark, name, time taken, progress of its long step."""
+    """Return a table with the mark, name, duration and progress of each stage."""
     table = Table.grid(padding=(0, 2))
     for column in ("left", "left", "right", "left"):
         table.add_column(justify=column, no_wrap=True, overflow="ellipsis")
@@ -398,7 +398,6 @@ def _most_points(state: RunState) -> int | None:
 
 
 def _cost_words(state: RunState, now: float) -> str | None:
-    """Return the cost so far and its upper bound."""
     cost = state.cost_so_far_usd(now)
     if cost is None:
         return None

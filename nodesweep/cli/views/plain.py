@@ -140,7 +140,7 @@ def _texts(event: Event) -> Iterator[str]:
 
 
 def _until(event: Event) -> str:
-    """Return a waiting job's deadline as text, in UTC, since readers may be anywhere."""
+    """Return a waiting job's deadline as text, in UTC, since readers can be in any time zone."""
     wait_until = event.facts.get("wait_until")
     if event.event != "job-state" or wait_until is None or event.facts["state"] in _OVER:
         return ""

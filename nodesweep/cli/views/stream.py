@@ -30,7 +30,7 @@ class View(Protocol):
     """Shows events as they arrive, from any thread."""
 
     def show(self, event: Event) -> None:
-        """Show the event, or filter it."""
+        """Show the event, unless it is filtered out."""
 
     def interrupt(self, words: str, again: str) -> None:
         """Report what Ctrl-C does, and what pressing it again does; called in a signal handler."""

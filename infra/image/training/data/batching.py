@@ -128,7 +128,7 @@ class ShardedBatches:
         self._epoch = self._first_batch = 0
 
     def start_at(self, step: int) -> None:
-        """Continue after `step` optimizer steps; the epoch reached yields its remaining steps."""
+        """Continue after `step` optimizer steps; the current epoch yields its remaining steps."""
         self._epoch, steps = divmod(step, self._epoch_plan.steps)
         self._first_batch = steps * self._batch.accumulate_grad_batches
 

@@ -1,4 +1,4 @@
-"""Tables on disk as arrays: one process per node decodes them, every rank maps the result."""
+"""Tables on disk as arrays: one process per node decodes them, and every rank maps them."""
 
 from __future__ import annotations
 

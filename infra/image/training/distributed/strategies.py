@@ -52,7 +52,7 @@ class XlaDDPStrategy(DDPStrategy):
         return xla_model().xla_device()
 
     def determine_ddp_device_ids(self) -> None:
-        """Return None: DDP's device_ids are for CUDA devices."""
+        """Return None, because DDP's device_ids are for CUDA devices."""
         return None
 
     def optimizer_step(self, *arguments: Any, **options: Any) -> Any:

@@ -44,7 +44,7 @@ class Measurement(pl.Callback):
         Args:
             batch: The batch sizes.
             max_steps: Number of steps after which the run ends; None for whole epochs.
-            probe: Probe that may end the run early; None for a full run.
+            probe: Probe that can end the run early; None for a full run.
             first_steady: Function of steps per epoch and step seconds that finds the first steady
                 step.
             amount: Number of steps that replaces epochs and `max_steps`; None if they apply.
@@ -81,7 +81,7 @@ class Measurement(pl.Callback):
         return self._stopwatch.facts(world_size, rank, reason)
 
     def start_run(self) -> None:
-        """Record run_start: every rank is up, and nothing has touched the data yet."""
+        """Record run_start, once every rank is up and before any data is read."""
         barrier()
         self.run_start_unix_seconds, self._started = time.time(), time.perf_counter()
         self._segment_start_unix_seconds = self.run_start_unix_seconds

@@ -91,9 +91,9 @@ def steady_window(
 
 
 def data_wait_share(ranks: Sequence[RankSteps], first_step: int) -> float | None:
-    """Return the share of the window spent waiting for data on the slowest-loading rank.
+    """Return the share of the window spent waiting for data, on the rank that waited longest.
 
-    None if the window is empty.
+    The result is None if the window is empty.
     """
     shares = []
     for rank in ranks:
