@@ -138,7 +138,7 @@ class Flops:
         ):
             raise NotCounted("a backward pass does not start from a list of tensors")
         if any(hasattr(each, "full_tensor") for each in tensors):
-            raise NotCounted("its loss is a DTensor, whose shape is that of all processes")
+            raise NotCounted("its loss is a DTensor, whose shape covers all processes")
         self._passes += 1
         seen, waiting = set(), [each.grad_fn for each in tensors]
         while waiting:

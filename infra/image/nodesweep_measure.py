@@ -424,7 +424,7 @@ def install(torch):
     register = getattr(optimizer, "register_optimizer_step_post_hook", None)
     if register is None:
         watched.reason = (
-            f"torch {torch.__version__} has no hook for optimizer steps: 2.0 is the first"
+            f"torch {torch.__version__} has no hook for optimizer steps: 2.0 or later is required"
         )
         return
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool

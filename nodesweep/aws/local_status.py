@@ -89,7 +89,7 @@ def why_unsafe(found: os.stat_result, remedy: str) -> str | None:
         return f"it belongs to user {found.st_uid}, not to this user; {remedy}"
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
-        return f"its mode is {mode:o}, so others may access it; {remedy}"
+        return f"its mode is {mode:o}, so other users can access it; {remedy}"
     return None
 
 

@@ -78,7 +78,7 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
             "hour_value_usd",
             ("--hour-value",),
             "USD",
-            "Recommend the node count with the lowest cost plus value of the time spent waiting.",
+            "Value of an hour of waiting; recommend the node count with the lowest total cost.",
         ),
     )
     for name, short, unit, meaning in reversed(limits):
@@ -92,7 +92,7 @@ def add_view_options(command: Callable[..., None]) -> Callable[..., None]:
     verbose = click.option(
         "--verbose",
         is_flag=True,
-        help="Show every log line of every node; otherwise they only go to the run's log.",
+        help="Show every log line of every node; by default, only the run's log has all lines.",
     )
     log_format = click.option(
         "--log-format",

@@ -234,7 +234,7 @@ def run_detached(benchmark: BenchmarkConfig, view_options: ViewOptions) -> None:
         sweep = call_flow(start_detached_sweep, config=benchmark)
     print_text("\n".join(sweep.job_names))
     collect = f"nodesweep collect {sweep.sweep_id}"
-    message = f"sweep {sweep.sweep_id} runs in the background; for its report: {collect}"
+    message = f"sweep {sweep.sweep_id} runs in the background; create its report with: {collect}"
     print_text(as_typed(message))
     if sweep.refused:
         from nodesweep.scaling.formats import pluralize

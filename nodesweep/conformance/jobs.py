@@ -173,11 +173,11 @@ def launcher_status(trial: Trial, name: str) -> Any:
     """Return the job's status.
 
     Raises:
-        NoEvidence: the platform does not know the job.
+        NoEvidence: the platform does not have the job.
     """
     status = backend_of(trial.platform).launcher().status(name)
     if status is None:
-        raise NoEvidence(f"the platform does not know {name}")
+        raise NoEvidence(f"the platform has no job {name}")
     return status
 
 
@@ -240,7 +240,7 @@ def batch_queue(trial: Trial) -> Mapping[str, Any]:
     name = own_name(platform, job.spec.name)
     expected = f"{PREFIX}{payload_name(job.spec.name)}"
     if not re.fullmatch(rf"{expected}[0-9a-f]{{32}}", name):
-        raise Contradicted(f"the training job of the queue is {name}, not {expected} and 32 digits")
+        raise Contradicted(f"the queue's training job is {name}, not {expected} plus 32 hex digits")
     return {"training_job": name, "seconds_to_end": job.status.seconds_to_end}
 
 

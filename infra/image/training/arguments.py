@@ -252,14 +252,14 @@ class TrainingArguments:
             _OPTIMISATION,
             "none",
             choices=RULES,
-            help="how to scale --learning-rate with the global batch",
+            help="how to scale --learning-rate with the global batch size",
         )
     )
     base_global_batch_size: int | None = field(
         metadata=_option(
             _OPTIMISATION,
             type=_whole(1),
-            help="the global batch that --learning-rate was tuned for",
+            help="the global batch size that --learning-rate was tuned for",
         )
     )
     warmup_steps: int = field(
@@ -316,7 +316,7 @@ class TrainingArguments:
             default_checkpoint_dir,
             type=_folder_or_none,
             help=(
-                "folder to write last.ckpt to and resume from; none: no such checkpoints; default:"
+                "folder to write last.ckpt to and resume from; none: write no last.ckpt; default:"
                 " SageMaker's folder, if any"
             ),
         )

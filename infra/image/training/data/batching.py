@@ -41,7 +41,7 @@ def plan_batch(
             per_replica = DEFAULT_PER_REPLICA_BATCH_SIZE
         elif global_batch_size % replicas:
             raise UserError(
-                f"--global-batch-size {global_batch_size} does not divide by world size"
+                f"--global-batch-size {global_batch_size} is not divisible by world size"
                 f" {world_size} x --accumulate-grad-batches {accumulate} = {replicas}: choose a"
                 f" multiple of {replicas}"
             )

@@ -185,7 +185,7 @@ class TableData(pl.LightningDataModule):
             rows = sorted({int(other[0]) for other in by_rank})
             raise UserError(
                 f"the nodes' training channels differ (rows: {rows}): every node needs the whole"
-                " table, so give the channel S3DataDistributionType FullyReplicated"
+                " table, so set the channel's S3DataDistributionType to FullyReplicated"
             )
 
 
