@@ -86,7 +86,7 @@ class _EndpointError(BotoCoreError):
 
 
 class ForeignResponse(_EndpointError):
-    """The response is not from AWS, e.g. a proxy's page, a login page or a truncated response.
+    """The response is not from AWS, e.g. a proxy or login page, or a truncated response.
 
     The error is transient, like a lost connection.
     """
@@ -160,7 +160,7 @@ class DatasetRefused(RunFailed):
 
 
 class DatasetMissing(DatasetRefused):
-    """dataset.source has no file of the format: an error in the config, not in the data."""
+    """dataset.source has no file of the configured format, which is an error in the config."""
 
 
 class ValidationJobFailed(RunFailed):

@@ -56,7 +56,7 @@ Stage = Literal["session", "preflight", "dataset", "image", "sweep", "report"]
 STAGES: tuple[Stage, ...] = ("preflight", "dataset", "image", "sweep", "report")
 ROOT = "nodesweep"
 NODE_LOG = f"{ROOT}.log"
-"""Logger of the node lines that Prefect keeps: a few per poll. Views read node-line events."""
+"""Logger of the few node lines per poll that Prefect keeps. Views read node-line events."""
 PROGRESS = f"{ROOT}.progress"
 _STAGE_OF_LOGGER: dict[str, Stage] = {
     "session": "session",

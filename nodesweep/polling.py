@@ -58,7 +58,7 @@ _BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
 def utc_now() -> datetime:
     """Return the UTC time, measured from the process's start by the monotonic clock.
 
-    Changes to the system clock therefore move no deadline.
+    Changes to the system clock therefore do not affect deadlines.
     """
     return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN_MONOTONIC)
 
@@ -139,7 +139,7 @@ def intervals(
 ) -> Iterator[float]:
     """Yield `first_seconds`, then pauses that grow by `factor` up to `longest_seconds`.
 
-    Each pause varies by up to the share `jitter`, so that many watchers do not poll in lockstep.
+    Each pause varies by up to the fraction `jitter`, so that many watchers do not poll in lockstep.
     """
     current = first_seconds
     while True:

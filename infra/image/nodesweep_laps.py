@@ -34,7 +34,7 @@ class CpuLaps:
         self._last = mark
 
     def lap_until(self, part, time_of_request):
-        """Add the time until a past request to a part, if there is no later mark."""
+        """Add the time from the last mark to a past request to a part, unless the mark is later."""
         if time_of_request > self._last:
             self.lap(part, time_of_request)
 

@@ -598,7 +598,7 @@ def _write_budget(facts):
 
 
 def _read_section(folder):
-    """Return this module's section of metrics.json; {} if it is missing, None without a file."""
+    """Return this module's section of metrics.json; {} if it has none, None if it is missing."""
     import json
 
     for found, (place, folders, files) in enumerate(os.walk(folder)):

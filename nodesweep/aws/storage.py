@@ -36,7 +36,7 @@ def put_bytes(s3: Any, bucket: str, key: str, body: bytes, only_if_absent: bool 
 
 
 def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
-    """Write an object whose key derives from its content, unless it is already there intact."""
+    """Write an object whose key derives from its content, unless an intact copy exists."""
     try:
         found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:

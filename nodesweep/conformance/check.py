@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Status = Literal["pass", "fail", "skip", "not run"]
 Bound = tuple[float | None, str]
-"""A maximum cost in USD, None if the price is unknown, and its derivation."""
+"""A maximum cost in USD (None if the price is unknown) and how it was computed."""
 
 
 class Unmet(Exception):

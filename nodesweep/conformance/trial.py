@@ -81,7 +81,7 @@ class Trial:
     on_job: Callable[[str], None] = lambda name: None
     clock: Clock = field(default_factory=Clock)
     owner: SweepOwner | None = None
-    """The heartbeat of the jobs' owner, once there may be jobs."""
+    """Heartbeat of the jobs' owner; None until a job can exist."""
     _observed: dict[Shape, Observed] = field(default_factory=dict)
     _inputs: ResolvedInputs | None = None
     _image: Image | None = None
@@ -167,7 +167,7 @@ class Trial:
         return describe_remote_dataset(RemoteSource(self.platform, section))
 
     def spec(self, shape: Shape, attempt: int = 1) -> JobSpec:
-        """Return the job of a shape, named after this trial."""
+        """Return the job of a shape; its name derives from the trial's sweep id."""
         config = shape.config(self.config)
         [point] = plan_sweep(config, self.instance).points
         return build_spec(
@@ -198,7 +198,7 @@ class Trial:
         return spec
 
     def follow(self, spec: JobSpec, until: Callable[[Observed], bool] | None = None) -> Observed:
-        """Wait for the job's end, or until a poll at which `until` returns True."""
+        """Wait until the job ends, or until `until` returns True at a poll."""
         launcher, config = backend_of(self.platform).launcher(), self.config
         log = launcher.logs(spec.name, names.sweep_started(self.sweep))
         seen = Observed(spec, JobStatus(spec.name, "running"))
@@ -250,7 +250,7 @@ class Trial:
         return job
 
     def end_jobs(self) -> None:
-        """Stop the jobs that still run, and release kept nodes; also after a Ctrl-C."""
+        """Stop running jobs and release kept nodes, even after Ctrl-C."""
         with best_effort(
             f"some jobs of {self.sweep} may still be running; stop them with nodesweep stop "
             f"{self.sweep} --config CONFIG"

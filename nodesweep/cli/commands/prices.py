@@ -12,7 +12,7 @@ from nodesweep.cli.output import print_notice, print_text
 
 @click.group("prices", short_help="Update the table of prices.")
 def prices_group() -> None:
-    """Update the table of on-demand training prices that costs are computed with."""
+    """Update the table of on-demand training prices that is used to compute costs."""
 
 
 @prices_group.command("refresh", short_help="Read on-demand prices from the AWS Price List.")

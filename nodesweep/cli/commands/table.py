@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nodesweep.scaling.report import ScalingReport
 
 _MOST_RUNS, _MOST_FOLDERS, _MOST_DEPTH = 1_000, 100_000, 6
-"""Limits of a folder of runs, whose files are held in memory."""
+"""Limits for a folder of runs, because its files are held in memory."""
 _DIGITS = re.compile(r"\d+")
 
 

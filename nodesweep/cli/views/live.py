@@ -409,7 +409,7 @@ def _left_words(left: TimeLeft | None) -> str:
     if left is None:
         return "time left: not yet known"
     low = format_seconds(round(left.low_seconds))
-    if math.isinf(left.high_seconds):  # no job of some type has ended yet
+    if math.isinf(left.high_seconds):  # for at least one type, no job has ended yet
         return f"at least {low} left"
     if left.high_seconds < 1:
         return "about to end"
