@@ -301,7 +301,7 @@ def _first_message_checked(receive: Any, send: Any) -> Any:
 
 
 def _brings_token(text: str | None) -> bool:
-    """Return True if Prefect's server can read a token in the message, right or wrong."""
+    """Return True if Prefect's server can read the message's token, whether it is right or not."""
     try:
         brought = json.loads(text or "")
     except (ValueError, RecursionError):

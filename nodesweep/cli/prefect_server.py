@@ -1,7 +1,7 @@
 """The Prefect API of a command: the configured one, or a server that lives as long as the command.
 
-Prefect would start the same server itself, but would first import all of it and then wait for it.
-Here the server starts while this process imports Prefect.
+Prefect can start the same server itself, but only after importing all of Prefect, and then waits
+for it. Here, the server starts while this process imports Prefect.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class _LogPrinter:
                 self._done.add(name)
 
     def _save(self, job: JobStatus) -> None:
-        """Save an ended job's log, unless it is saved; keep an incomplete copy if that fails."""
+        """Save an ended job's log, unless this is done; on failure, an existing copy is kept."""
         if is_saved(job, self._folder):
             return
         has_copy = bool(saved_files(job.name, self._folder))

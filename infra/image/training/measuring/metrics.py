@@ -55,7 +55,7 @@ def slowest_rank(ranks: Sequence[RankSteps]) -> list[float]:
     """Return the duration in seconds of every step over all ranks.
 
     A step lasts from the last rank's start to the last rank's stop. A step starts when the previous
-    one stops, so the durations sum to the elapsed time. The longest durations of any rank would sum
+    one stops, so the durations sum to the elapsed time. The maximum durations over ranks would sum
     to more if different ranks were late in different steps.
     """
     starts = zip(*(rank.start_seconds for rank in ranks), strict=True)
