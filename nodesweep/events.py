@@ -158,7 +158,7 @@ def end_stage(name: Stage, begun: float, ok: bool = True) -> None:
 class Meter:
     """Progress of a long step, emitted at most twice a second, from any thread.
 
-    `name` is the step's name for users: "upload of digits". For bytes, the progress includes the
+    `name` is the step as shown to users, e.g. "upload of digits". For bytes, the progress includes the
     remaining time at the average rate so far.
     """
 

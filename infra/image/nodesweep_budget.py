@@ -66,7 +66,7 @@ _MOST_VALUES = 2000  # communication times to keep: of each step, or sums over 2
 
 
 class Budget:
-    """This process's time by part."""
+    """Splits this process's time into parts."""
 
     def __init__(self):
         self._laps, self._earlier_laps = None, []

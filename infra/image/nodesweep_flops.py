@@ -52,7 +52,7 @@ class NotCounted(Exception):
 
 
 class Flops:
-    """The operations of this process's steps."""
+    """Counts the operations of this process's steps."""
 
     def __init__(self):
         self._torch, self._unable = None, "nothing counts them"

@@ -55,7 +55,7 @@ def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> 
 
 
 def _prepared(client: Any) -> Any:
-    """Return the client, set to send in-memory objects without waiting for "100 Continue"."""
+    """Make the client send in-memory objects without waiting for "100 Continue"; return it."""
     client.meta.events.register_last("before-call.s3", _send_bytes_at_once)
     return client
 

@@ -24,7 +24,7 @@ def record_stop(
     """Record the stop at the configured Prefect server, if any.
 
     Returns:
-        The reason it was not possible; None on success.
+        The reason why the stop could not be recorded; None on success.
     """
     command = [sys.executable, "-P", "-m", "nodesweep.cli.stop_record", sweep]
     try:

@@ -87,7 +87,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
 @_directory_option
 @guarded
 def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """Print a sweep's report and its path and, if it is unfinished, the commands to resume it."""
+    """Print a sweep's report and, if the sweep is unfinished, the commands to resume it."""
     directory = reports_directory(config, output)
     sweep = _require_local_sweep(resolve_sweep_id(sweep_id, config, output), directory)
     facts, report, benchmark = read_facts(directory, sweep)

@@ -47,8 +47,8 @@ class ViewOptions:
     """Options for showing a command's events.
 
     Attributes:
-        resume_command: Command that resumes its sweep, without the sweep's id and --detach; None if
-            it has no sweep.
+        resume_command: Command that resumes the sweep, without the sweep's id and --detach; None
+            for commands without a sweep.
     """
 
     log_format: LogFormat = "auto"

@@ -1,4 +1,4 @@
-"""The train clock, which nodesweep_budget splits by what this rank was doing."""
+"""The train clock, whose time nodesweep_budget splits into parts."""
 
 from __future__ import annotations
 
