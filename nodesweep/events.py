@@ -158,8 +158,8 @@ def end_stage(name: Stage, begun: float, ok: bool = True) -> None:
 class Meter:
     """Progress of a long step, emitted at most twice a second, from any thread.
 
-    `name` is the step as shown to users, e.g. "upload of digits". For bytes, the progress includes the
-    remaining time at the average rate so far.
+    `name` is the step as shown to users, e.g. "upload of digits". For bytes, the progress includes
+    the remaining time at the average rate so far.
     """
 
     def __init__(
