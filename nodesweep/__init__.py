@@ -6,8 +6,8 @@ Imports only os, because every command imports this module at startup.
 import os as _os
 
 _HERE = _os.path.dirname(_os.path.abspath(__file__))
-# An installed package has flows/, tasks/, configs/ and infra/ in this folder, a checkout next to
-# it. Importing from a checkout takes them from that checkout, so no process mixes two revisions.
+# In an installed package, flows/, tasks/, configs/ and infra/ are in this folder; in a checkout,
+# they are next to it. Taking them from the same checkout keeps a process from mixing revisions.
 if not _os.path.isdir(_os.path.join(_HERE, "flows")):
     __path__.append(_os.path.dirname(_HERE))
 

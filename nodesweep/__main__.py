@@ -1,4 +1,4 @@
-"""Run the command line with `python -m nodesweep` where `nodesweep` is not on the PATH."""
+"""Run the command line with `python -m nodesweep` if `nodesweep` is not on the PATH."""
 
 from nodesweep.cli.main import main
 

@@ -3,14 +3,14 @@
     import nodesweep
 
     config = nodesweep.load_config("local", ["sweep.node_counts=[1,2,4]"])
-    nodesweep.plan(config).points()          # sends nothing
+    nodesweep.plan(config).points()          # submits nothing
     report = nodesweep.run(config)
     report.summary()[["nodes", "speedup", "efficiency"]]
     report.plot("speedup")
 
-Every table is a pandas DataFrame with units in its column names and missing values for unknowns. An
-invalid config raises ConfigError, a refused plan PreflightRefused, a failed run NodesweepError,
-with the same messages as the commands.
+Every table is a pandas DataFrame with units in its column names; unknown values are missing. An
+invalid config raises ConfigError, a refused plan raises PreflightRefused, and a failed run raises
+NodesweepError. The commands print the same messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Plan:
     planned: tuple[PlannedPoint, ...]
     """The runs, in execution order."""
     cost_bound_usd: float | None
-    """Maximum cost of the sweep; None if unknown, with the cause in `cost_bound_reason`."""
+    """Maximum cost of the sweep; None if unknown. `cost_bound_reason` explains the value."""
     cost_bound_reason: str
     notices: tuple[str, ...]
     """Notices from preflight."""
@@ -66,11 +66,11 @@ class Plan:
 
 
 class Report:
-    """The result of one sweep, or of one table of times."""
+    """The report on a sweep or on a table of measured times."""
 
     def __init__(self, data: ScalingReport) -> None:
         self.data = data
-        """The whole of report.json, typed; docs/report.schema.json describes it."""
+        """The content of report.json as a typed object; see docs/report.schema.json."""
 
     @property
     def sweep_id(self) -> str:
@@ -84,7 +84,7 @@ class Report:
 
     @property
     def recommendation(self) -> Recommendation | None:
-        """The recommended node count with its reasons; None if too few counts completed."""
+        """The recommended node count and the reasons for it; None if too few runs completed."""
         return self.data.recommendation
 
     @property
@@ -112,16 +112,16 @@ class Report:
         """Return a plot of the report as a matplotlib figure.
 
         Args:
-            kind: speedup, efficiency, cost or phases; parts if the report has a `step_budget`; with
-                several instance types also types and frontier.
+            kind: speedup, efficiency, cost or phases; also parts if the report has a `step_budget`,
+                and types and frontier if the sweep has several instance types.
 
         Raises:
-            ValueError: The report has no such plot; the message lists those that it has.
+            ValueError: The report does not have this plot; the message lists the available ones.
         """
         drawing = self._drawings.get(kind)
         if drawing is None:
-            has = ", ".join(self._drawings) or "none, as nothing completed"
-            raise ValueError(f"plot {kind!r} is not in this report; it has: {has}")
+            has = ", ".join(self._drawings) or "none, because no run completed"
+            raise ValueError(f"plot {kind!r} is not in this report; available plots: {has}")
         return drawing.figure
 
     @cached_property
@@ -158,10 +158,10 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
 
 
 def plan(config: BenchmarkConfig) -> Plan:
-    """Return the runs that a sweep would make, without sending anything or calling AWS.
+    """Return the runs that a sweep would consist of, without submitting anything or calling AWS.
 
     Raises:
-        PreflightRefused: A rule refuses the config.
+        PreflightRefused: The config violates a preflight rule.
     """
     from nodesweep.cli.commands.plan import plan_of
     from nodesweep.flows.stages.offline import raise_if_refused
@@ -180,18 +180,18 @@ def plan(config: BenchmarkConfig) -> Plan:
 def run(config: BenchmarkConfig, *, resume: str | None = None) -> Report:
     """Run a benchmark as `nodesweep run` does, and return its report once it has ended.
 
-    Call it from the main thread, so that signals stop the sweep in an orderly way. Nodes cost money
-    on AWS; set `sweep.budget_usd` to bound it.
+    Call it from the main thread, so that signals stop the sweep in an orderly way. On AWS, nodes
+    cost money; set `sweep.budget_usd` to limit the cost.
 
     Args:
         config: The benchmark to run.
         resume: Id of an unfinished sweep of this config to resume.
 
     Raises:
-        PreflightRefused: Preflight refused the config before anything was started.
-        PointsMissing: Fewer points completed than `sweep.min_points`; `result.report` has those
-            that did.
-        NodesweepError: The run failed; `nodesweep list` shows what is left of it.
+        PreflightRefused: The config violates a preflight rule; nothing was started.
+        PointsMissing: Fewer than `sweep.min_points` points completed; `result.report` contains the
+            completed ones.
+        NodesweepError: The run failed; `nodesweep list` shows the state of the sweep.
     """
     from nodesweep.configs.load import check_directories
 
@@ -236,16 +236,16 @@ def read_report(path: str | os.PathLike[str]) -> Report:
 
 
 def history(config: BenchmarkConfig, benchmark: str | None = None) -> DataFrame:
-    """Return every run of a benchmark's sweeps from the bucket, one row each, oldest sweep first.
+    """Return the history of a benchmark from the bucket: one row per run, oldest sweep first.
 
     docs/history.md lists the columns.
 
     Args:
         config: The config that names the bucket.
-        benchmark: Name of the benchmark; None for the config's own.
+        benchmark: Name of the benchmark; None for the name in the config.
 
     Raises:
-        HistoryError: The bucket has no readable history of that name.
+        HistoryError: The bucket has no readable history of the benchmark.
     """
     from pandas import concat
 

@@ -1,30 +1,31 @@
 """nodesweep's errors, and the check for transient ones.
 
 NodesweepError
-├── PreflightRefused      nothing was sent (exit code 3)
+├── PreflightRefused      a rule is violated, so nothing was submitted (exit code 3)
 ├── SweepNotNamed         --resume without an ID, and the sweep is ambiguous (exit code 2)
 ├── PriceListRefused      the file read is not a current Price List; the price table is unchanged
 │   └── PriceListNotFound    --from or --region does not exist (exit code 2)
-├── InputsChanged         code, data or image differ from the resumed sweep's (exit code 2)
+├── InputsChanged         code, data or image have changed since the sweep started (exit code 2)
 └── RunFailed             something was started, but the run failed (exit code 1)
     ├── DatasetRefused    an expectation failed
     │   └── DatasetMissing    no data at dataset.source (exit code 2)
     ├── ValidationJobFailed  the Spark job that validates the dataset returned no verdict
-    ├── UploadFailed      an object in S3 differs from what was sent
+    ├── UploadFailed      an object in S3 differs from the data that was uploaded
     ├── ImageBuildFailed  the build failed, hung or was stopped
     ├── JobRefused        the backend refused a job
-    │   └── QuotaReached      it has no nodes left for the job now
-    ├── BackendUnavailable  the backend did not answer
-    │   └── BackendUnusable   retries do not help until somebody changes something
+    │   └── QuotaReached      the backend currently has no free nodes for the job
+    ├── BackendUnavailable  the backend did not respond
+    │   └── BackendUnusable   retries do not help until somebody fixes the cause
     ├── ReportNotWritten  the report is in the bucket, but could not be written on this machine
     ├── PointsMissing     fewer points than sweep.min_points have a completed run
     ├── RegressionEstablished   the sweep is slower than the last good one
-    ├── SweepStopped      `nodesweep stop` ended the sweep before all its points had run
+    ├── SweepStopped      `nodesweep stop` stopped the sweep before all its points had run
+    ├── RunTimedOut       the run exceeded the time limit set in its form
     ├── SweepNotFound     no sweep with that ID
     └── RecordDamaged     the record of a sweep is unreadable
 
-BotoCoreError             boto3's base class, since every client call may raise these (exit code 1)
-├── ForeignResponse       something other than the platform has responded
+BotoCoreError             boto3's base class, since every client call can raise these (exit code 1)
+├── ForeignResponse       the response is not from the platform
 ├── CallTimedOut          a call got no complete response by its deadline
 └── PlatformUnresponsive  no call has been answered for 15 minutes
 """
@@ -77,7 +78,7 @@ _TRANSIENT_ERRORS = (
 class _EndpointError(BotoCoreError):
     """Base of an endpoint's failures.
 
-    `where` is the setting to check: a field of the config, or else the service and its region.
+    `where` names the setting to check: a config field, or the service and its region.
     """
 
     def __init__(self, where: str = "platform.endpoint_url", **kwargs: Any) -> None:
@@ -85,7 +86,7 @@ class _EndpointError(BotoCoreError):
 
 
 class ForeignResponse(_EndpointError):
-    """The response is not from AWS: a proxy's page, a login page, a truncated response.
+    """The response is not from AWS, e.g. a proxy or login page, or a truncated response.
 
     The error is transient, like a lost connection.
     """
@@ -98,7 +99,7 @@ class ForeignResponse(_EndpointError):
 
 
 class CallTimedOut(_EndpointError):
-    """A call got no complete response by its deadline: silence, or a response that trickles in.
+    """A call got no complete response by its deadline, because the endpoint is silent or slow.
 
     The error is transient, like a lost connection.
     """
@@ -129,13 +130,13 @@ class PreflightRefused(NodesweepError):
     def __init__(self, *problems: str) -> None:
         self.problems = problems
         super().__init__(
-            "preflight refused the run; nothing was sent:\n"
+            "preflight found problems, so nothing was submitted:\n"
             + "\n".join(f"  - {text}" for text in problems)
         )
 
 
 class SweepNotNamed(NodesweepError):
-    """--resume must name its sweep: the latest one may not be the intended one."""
+    """--resume needs a sweep id, because the latest sweep may not be the intended one."""
 
 
 class PriceListRefused(NodesweepError):
@@ -147,19 +148,19 @@ class PriceListNotFound(PriceListRefused):
 
 
 class InputsChanged(NodesweepError):
-    """Code, data or image differ from those that the sweep began with; nothing was sent."""
+    """Code, data or image have changed since the sweep started; nothing was submitted."""
 
 
 class RunFailed(NodesweepError):
-    """The run started and cannot be finished."""
+    """The run started, but failed."""
 
 
 class DatasetRefused(RunFailed):
-    """The dataset violates an expectation, or cannot be listed, read or used as it is."""
+    """The dataset violates an expectation, or cannot be listed, read or used."""
 
 
 class DatasetMissing(DatasetRefused):
-    """dataset.source has no file of the format: an error in the config, not in the data."""
+    """dataset.source has no file of the configured format, which is an error in the config."""
 
 
 class ValidationJobFailed(RunFailed):
@@ -167,7 +168,7 @@ class ValidationJobFailed(RunFailed):
 
 
 class UploadFailed(RunFailed):
-    """An object in S3 differs from what was sent."""
+    """An object in S3 differs from the data that was uploaded."""
 
 
 class ImageBuildFailed(RunFailed):
@@ -175,26 +176,26 @@ class ImageBuildFailed(RunFailed):
 
 
 class JobRefused(RunFailed):
-    """The backend refused a job, or its name is taken by a job of another owner."""
+    """The backend refused a job, or a job of a different owner already has its name."""
 
 
 class QuotaReached(JobRefused):
-    """The backend has no nodes left for the job now.
+    """The backend currently has no free nodes for the job.
 
     Waiting may help; an immediate retry does not.
     """
 
 
 class BackendUnavailable(RunFailed):
-    """The backend of a platform other than AWS did not answer; the same call may succeed later."""
+    """A backend other than AWS did not respond; the same call may succeed later."""
 
 
 class BackendUnusable(BackendUnavailable):
-    """The same call fails until somebody changes something: no retry helps."""
+    """The call fails until somebody fixes the cause, so retries do not help."""
 
 
 class SweepStopped(RunFailed):
-    """`nodesweep stop` ended the sweep; its earlier measurements are kept."""
+    """`nodesweep stop` stopped the sweep; its earlier measurements are kept."""
 
 
 class RunTimedOut(RunFailed):
@@ -225,7 +226,7 @@ class RecordDamaged(RunFailed):
 
 
 CALL_ERRORS = (BotoCoreError, ClientError, BackendUnavailable)
-"""Errors that calls to a platform may raise."""
+"""Errors that calls to a platform can raise."""
 
 
 def error_code(error: BaseException) -> str | None:
@@ -265,9 +266,9 @@ def best_effort(failure: str) -> Iterator[None]:
 
 
 def was_refused(error: ClientError, operations: Collection[str]) -> bool:
-    """Return True if one of these operations failed without effect: a 4xx that would recur.
+    """Return True if one of these operations failed with a permanent 4xx, so it had no effect.
 
-    After throttling or a 5xx response, an earlier try may have taken effect.
+    After throttling or a 5xx response, an earlier attempt may have taken effect.
     """
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     is_final = isinstance(status, int) and 400 <= status < 500 and not is_transient(error)
@@ -275,7 +276,7 @@ def was_refused(error: ClientError, operations: Collection[str]) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return True if the same call may succeed later: throttling, 5xx, a lost connection."""
+    """Return True if the same call may succeed later, e.g. after throttling or a 5xx response."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if status == _INSUFFICIENT_STORAGE:
@@ -286,9 +287,9 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
-    """Return True if Prefect should retry the task; the retry_condition_fn for transient errors.
+    """Return True if Prefect should retry the task, because its error is transient.
 
-    Prefect 3.8 ignores anything but a plain function here.
+    This is the task's retry_condition_fn, for which Prefect 3.8 accepts only a plain function.
     """
     try:
         state.result()

@@ -1,37 +1,37 @@
 r"""A run's events, as one stream that views read; flows and tasks know nothing about views.
 
-An event is a record of a logger below `nodesweep`. event_extra() attaches to a record what a view
-needs besides the text, as in logger.info("…", extra=event_extra("job-state", job=name)); emit()
-logs what only views need at level DEBUG, which Prefect does not keep.
+An event is a record of a logger below `nodesweep`. event_extra() attaches the facts for views to a
+record: logger.info("…", extra=event_extra("job-state", job=name)). emit() logs events that only
+views need. Their level is DEBUG, which Prefect does not keep.
 
 | event | facts |
 |---|---|
 | stage-begun, stage-ended, stage-skipped | `seconds` and `ok` once ended |
-| sweep-named | `sweep`; `folder`: where its report will be; `is_recorded`: `--resume` can already \
-continue it |
+| sweep-named | `sweep`; `folder`: folder of its report; `is_recorded`: true if `--resume` can \
+already continue it |
 | sweep-recorded | `sweep`: from now on `--resume` can continue it |
-| sweep-planned | `design`; `points`: nodes, repeat, global batch size and kind (run; probe or \
-check of a probe sweep) of each, with several arms also its `arm` (code in job names), `place` in \
-words and `usd_per_hour`, empty for a design that chooses them later; `most_jobs`, \
+| sweep-planned | `design`; `points`: nodes, repeat, global batch size and kind (run; in a probe \
+sweep, probe or check) of each point and, with several arms, its `arm` (code in job names), \
+`place` in words and `usd_per_hour`; empty if the design chooses points later; `most_jobs`, \
 `max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel`; with fallback \
 types `usd_per_hour_by_type` |
-| sweep-decided | of a design that requests points step by step: `points` that come next, as in \
-sweep-planned, empty once the design is done; `later`: probes of several arms that may follow, \
-with a mark on those that may be dropped; `reason`; `answers`: `nodes`, `answer`, `brief` and \
-`text` of each count that was decided |
-| points-left-out | `points` that memory rules out, of several arms |
+| sweep-decided | if the design requests points step by step: `points` to run next, as in \
+sweep-planned, empty once the design is done; `later`: with several arms, the probes that may \
+follow, marked if they may be dropped; `reason`; `answers`: `nodes`, `answer`, `brief` and \
+`text` for each node count that was decided |
+| points-left-out | `points` that do not fit into memory, in a sweep with several arms |
 | sweep-kept | `points` of an earlier run that the design no longer needs |
-| count-answered | of a sequential sweep that is done with a count: `count`, `answer` |
+| count-answered | when a sequential sweep has decided a node count: `count`, `answer` |
 | job-submitted | |
-| job-state | `state`; `wait_until`: Unix seconds at which a job that has not begun to train is \
-stopped; `why`: the platform's reason for the wait, "" for none |
+| job-state | `state`; `wait_until`: time (Unix seconds) at which a job that has not begun to \
+train is stopped; `why`: the platform's reason for the wait, "" if it gives none |
 | node-line | `host`, `kind` (nodesweep/scaling/outcome/line_kinds.py), `step` if the line has one |
-| point-ended | `status`, `instance_type` (null: it got none), `train_seconds`, \
+| point-ended | `status`, `instance_type` (null if the job got none), `train_seconds`, \
 `is_projected`, `billable_seconds`, `submit_to_end_seconds`, `steps`, `reason`, \
-`lines`: the last relevant ones; of a probe that ended \
-early `whole_run_seconds` and `whole_run_steps`: projections of a complete job and training |
-| progress | `what`: a long step, with its progress in the text; `done`, `of` and `unit` if it can \
-be counted |
+`lines`: the last relevant log lines; for a probe that ended early, `whole_run_seconds` and \
+`whole_run_steps`: projections for a complete job |
+| progress | `what`: name of a long step, whose progress is in the text; `done`, `of` and `unit` \
+if the progress can be counted |
 | build-begun, build-ended | `build`: an image build's ID |
 | build-line | a line of an image build |
 | image-fetched | what a build has downloaded, or found in a cache |
@@ -56,7 +56,7 @@ Stage = Literal["session", "preflight", "dataset", "image", "sweep", "report"]
 STAGES: tuple[Stage, ...] = ("preflight", "dataset", "image", "sweep", "report")
 ROOT = "nodesweep"
 NODE_LOG = f"{ROOT}.log"
-"""Logger of the node lines that Prefect keeps: a few per poll. Views read node-line events."""
+"""Logger of the few node lines per poll that Prefect keeps. Views read node-line events."""
 PROGRESS = f"{ROOT}.progress"
 _STAGE_OF_LOGGER: dict[str, Stage] = {
     "session": "session",
@@ -78,7 +78,7 @@ _progress = logging.getLogger(PROGRESS)
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a run; `job`, `nodes` and `stage` are None if the event concerns none."""
+    """One event of a run; `job`, `nodes` and `stage` are None if they do not apply."""
 
     time: datetime
     event: str
@@ -134,7 +134,7 @@ def emit(
 
 @contextmanager
 def stage(name: Stage) -> Iterator[None]:
-    """Emit an event when a stage begins, and one with its success when it ends."""
+    """Emit an event when a stage begins, and another with the outcome when it ends."""
     begun = time.monotonic()
     emit("stage-begun", f"{name} begins", source=name, stage=name)
     try:
@@ -158,8 +158,8 @@ def end_stage(name: Stage, begun: float, ok: bool = True) -> None:
 class Meter:
     """Progress of a long step, emitted at most twice a second, from any thread.
 
-    `name` is the step's name for users: "upload of digits". For bytes, the progress includes the
-    remaining time at the average rate so far.
+    `name` is the step as shown to users, e.g. "upload of digits". For bytes, the progress includes
+    the remaining time at the average rate so far.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ def _megabytes(of_bytes: float) -> str:
 def read_event(record: logging.LogRecord) -> Event:
     """Return the event of a log record.
 
-    Events of emit() get level INFO: DEBUG only keeps them out of Prefect.
+    Events from emit() get level INFO, because DEBUG only keeps them out of Prefect.
     """
     mark = getattr(record, "about", None)
     source = record.name.removeprefix(f"{ROOT}.")

@@ -14,7 +14,8 @@ from typing import Any
 def begin_imports(*modules: str) -> None:
     """Import the modules in a thread, one after the other.
 
-    Code that imports one in the meantime waits for it, and so does the end of the process.
+    Other code that imports one of them waits for it, and the process does not exit before the
+    thread is done.
     """
     threading.Thread(target=import_modules, args=modules, name="imports").start()
 

@@ -1,4 +1,4 @@
-"""Waiting: the clock of every wait, intervals with backoff and jitter, and a budget of calls."""
+"""Clocks for waits, poll intervals with backoff and jitter, and a rate limit for calls."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class StopSignal:
         self.interrupted = False
         """True once a signal has raised its exception in the main thread.
 
-        Code there may swallow the exception (Python prints "Exception ignored in" and continues),
+        Code there can swallow the exception (Python prints "Exception ignored in" and continues),
         so the next wait ends too. A signal handler sets this instead of calling set(), whose lock
         the main thread may hold.
         """
         self.cancelled = False
         """True once Prefect's server has reported that a user cancelled or suspended the run."""
         self.suspended: Any = None
-        """Prefect's state of a suspended run, from which a resume continues; None if not suspended.
+        """Prefect's state of a suspended run, which is needed to resume it; None if not suspended.
         """
         self.cause: BaseException | None = None
-        """The exception that ended the first task of a cancelled run, later the run's flow."""
+        """The exception that ended a cancelled run: first from a task, then from the flow."""
 
     def set(self) -> None:
         """End every current and future wait."""
@@ -58,7 +58,7 @@ _BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
 def utc_now() -> datetime:
     """Return the UTC time, measured from the process's start by the monotonic clock.
 
-    Changes to the system clock therefore move no deadline.
+    Changes to the system clock therefore do not affect deadlines.
     """
     return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN_MONOTONIC)
 
@@ -72,7 +72,7 @@ class Cancelled(BaseException):
 
 @dataclass
 class Clock:
-    """The tasks' source of time; tests pass a clock that only counts."""
+    """Source of time for tasks; tests pass a fake clock."""
 
     monotonic: Callable[[], float] = time.monotonic
     wait: Callable[[float], bool] = field(default=STOP.wait)
@@ -94,12 +94,11 @@ def _sleep(seconds: float) -> bool:
 
 
 ENDING_CLOCK = Clock(wait=_sleep)
-"""Clock of waits that continue even though the run is being cancelled, such as for its jobs' ends.
-"""
+"""Clock for waits that a cancellation must not end, such as the wait for stopping jobs."""
 
 
 class Progress:
-    """Log a state when it changes, and every 15 s while it lasts.
+    """Logs a state when it changes, and every 15 s while it lasts.
 
     A long wait must not look like a hang.
     """
@@ -114,7 +113,7 @@ class Progress:
     def note(
         self, state: str, details: str = "", extra: Mapping[str, object] | None = None
     ) -> bool:
-        """Log the state if it is due; return True if it is new.
+        """Log the state if it is new or due again; return True if it is new.
 
         Args:
             state: the current state.
@@ -140,7 +139,7 @@ def intervals(
 ) -> Iterator[float]:
     """Yield `first_seconds`, then pauses that grow by `factor` up to `longest_seconds`.
 
-    Each pause varies by up to the share `jitter`, so that many watchers do not poll in lockstep.
+    Each pause varies by up to the fraction `jitter`, so that many watchers do not poll in lockstep.
     """
     current = first_seconds
     while True:
@@ -151,8 +150,8 @@ def intervals(
 class CallBudget:
     """A token bucket: at most `burst` + t x `calls_per_second` calls in any t seconds.
 
-    All its users share it; None allows any number of calls. boto3's own retries come on top, which
-    its adaptive mode throttles.
+    All users of the bucket share its calls. If `calls_per_second` is None, there is no limit.
+    Retries within boto3 are not counted, because its adaptive mode throttles them.
     """
 
     def __init__(self, calls_per_second: float | None, burst: int, clock: Clock) -> None:
@@ -176,7 +175,7 @@ class CallBudget:
             self._clock.sleep(missing / self._calls_per_second)
 
     def try_take(self, spare: int = 0) -> bool:
-        """Take a call if at least `spare` are left after it; never wait."""
+        """Take a call without waiting; return False if fewer than `spare` calls would be left."""
         if self._calls_per_second is None:
             return True
         with self._lock:

@@ -8,10 +8,10 @@ marks when the gradients are computed; the rest of the pass waits for their redu
 communication that does not overlap with computation. If parameters are on GPUs, the parts are times
 of the current stream (nodesweep_laps).
 
-The parts sum to the train time. Nothing is split before the end of the first step (`start`) or in
-other threads. Steps under 20 ms are not split, so that the measurement takes at most about 1%. An
-error ends the split and becomes the reason in metrics.json; the program and its train time are
-unaffected.
+The parts sum to the train time. The time before the end of the first step (`start`) and the time of
+other threads are not split. Steps under 20 ms are not split, so that the measurement takes at most
+about 1%. An error stops the split and is the reason in metrics.json; the program and its train time
+are unaffected.
 """
 
 import contextlib
@@ -57,16 +57,16 @@ SAVES = {
     "accelerate": {"Accelerator": ("save_state", "save_model")},
     "transformers.trainer": {"Trainer": ("save_model",)},
 }
-# On a quiet machine, a step of 4 ms took 159 microseconds longer with the parts (95%: -71 to 237),
-# and 18 without: about 1% of 20 ms, so shorter steps are not split. Below 30 ms, the callback runs
-# in every fourth step only.
+# On an idle machine, a step of 4 ms took 159 microseconds longer with the parts (95%: -71 to 237),
+# and 18 longer without them. That is about 1% of 20 ms, so shorter steps are not split. Below
+# 30 ms, the callback runs only in every fourth step.
 _PACES_AFTER, _LEAST_STEP_SECONDS = (20, 200), 0.02
 _SHORT_STEP_SECONDS, _EVERY_SHORT_STEP = 0.03, 4
 _MOST_VALUES = 2000  # communication times to keep: of each step, or sums over 2, 4, ... steps
 
 
 class Budget:
-    """This process's time by part."""
+    """Splits this process's time into parts."""
 
     def __init__(self):
         self._laps, self._earlier_laps = None, []
@@ -91,15 +91,15 @@ class Budget:
         self._value = 0.0
 
     def turn_off(self, reason):
-        """End the split for this reason; the times so far are not used."""
+        """Stop splitting for this reason; the times so far are not used."""
         self._reason, self.thread = reason, None
 
     def fail(self, error):
-        """End the split because of an error in this file."""
+        """Stop splitting because of an error in this file."""
         self.turn_off(f"nodesweep_budget.py failed with {type(error).__name__}")
 
     def _lap(self, part, now=None):
-        """Add the time since the last event to a part; until `now`, or the present."""
+        """Add the time from the last event until `now` (default: the present) to a part."""
         self._laps.lap(part, self._laps.mark(now))
 
     # Events
@@ -112,7 +112,7 @@ class Budget:
             self.thread, self._is_paused = None, True
 
     def resume(self):
-        """Resume after a pause; without one, do nothing."""
+        """Resume after a pause; do nothing if not paused."""
         if self._is_paused:
             self.thread, self._is_paused = threading.get_ident(), False
             self._paused_seconds += time.perf_counter() - self._paused_at
@@ -127,13 +127,13 @@ class Budget:
         self._place = ("after", loader)
 
     def begin_backward(self, tensors, queue_callback):
-        """Record the start of a backward pass; return False if it is not to be split."""
+        """Record the start of a backward pass; return False if it will not be split."""
         if threading.get_ident() != self.thread or self._in_backward:
             return False
         self._lap("forward")
         self._in_backward, self._marked = True, False
         if self.steps % self._every == 0:
-            # an iterator must be left to the pass, which consumes it
+            # an iterator is left alone, because only the pass may consume it
             root = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
             if getattr(root, "grad_fn", None) is not None:
 
@@ -244,7 +244,7 @@ class Budget:
         """Return this process's entry in `budget` of metrics.json; None if its time was not split.
 
         Args:
-            start: Start of its train time, by time.perf_counter().
+            start: Start of the process's train time, by time.perf_counter().
             training: The loaders of the training; others count as evaluation.
             world_size: Number of processes of the job; None if unknown.
             rank: The process's rank.
@@ -282,7 +282,7 @@ budget = Budget()
 
 
 def install(torch, is_compiling):
-    """Install the events in torch, which has public hooks only for optimizer steps.
+    """Install the hooks in torch, which itself has public ones only for optimizer steps.
 
     While torch.compile traces the wrappers, they only call the original function.
     """
@@ -303,7 +303,7 @@ def install(torch, is_compiling):
 
 
 def watch_saves(module):
-    """Time an imported framework's saving functions, as far as it has them."""
+    """Time the saving functions that an imported framework has."""
     for path, names in SAVES[module.__name__].items():
         owner = module
         for name in path.split("."):

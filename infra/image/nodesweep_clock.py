@@ -11,8 +11,8 @@ Copy this file next to your training script; nodesweep's own image already has i
         clock.metric("accuracy", 0.93, goal="maximize")
 
 To support `sweep.design: probe`, which measures some steps and projects the rest, pass the number
-of steps and leave the loop when `step` returns True. It also does so under
-`training.baseline_seconds`, and never in other sweeps:
+of steps and leave the loop when `step` returns True. `step` also returns True under
+`training.baseline_seconds`, but never in other sweeps:
 
     with clock(steps=epochs * len(batches), epoch_steps=len(batches)):  # of a full run, of an epoch
         for batch in batches:
@@ -21,12 +21,11 @@ of steps and leave the loop when `step` returns True. It also does so under
                 break
 
 The module needs Python 3.8 and nothing else, and works unchanged with torch.distributed, Lightning,
-accelerate, DeepSpeed, Horovod, and mpi4py: whichever is loaded gives the number of processes. It
-communicates only if elapsed time may end the run early: in a probe, and under
-`training.baseline_seconds`, that library broadcasts rank 0's decision after some steps, the same
-ones in all processes. Rank 0 writes the file unless the training raised; every process prints a
-line. docs/metrics.schema.json describes the file; a report needs only `schema_version`,
-`train_seconds`, and `world`.
+accelerate, DeepSpeed, Horovod, and mpi4py: whichever is loaded provides the number of processes. It
+communicates only if the run can end early: in a probe, and under `training.baseline_seconds`, that
+library broadcasts rank 0's decision after some steps, which are the same in all processes. Rank 0
+writes the file unless the training raised; every process prints a line. docs/metrics.schema.json
+describes the file; a report needs only `schema_version`, `train_seconds`, and `world`.
 """
 
 import atexit
@@ -46,8 +45,8 @@ ENOUGH_STEPS, ENOUGH_SECONDS = 100, 60.0
 # as a share of a full run.
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
 PROBE_MAX_SHARE = "NODESWEEP_PROBE_MAX_SHARE"
-# Variables of training.baseline_seconds: a number of steps, or as many as fit into a number of
-# seconds at the pace of the first ones.
+# Variables of training.baseline_seconds: a number of steps, or a number of seconds to fill with
+# steps at the pace of the first ones.
 RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
 _LEAST_PACED_STEPS, _LEAST_PACED_SHARE, _PACE_LOOKS_GROW_BY = 3, 0.15, 1.5
 _LEAST_STEADY_STEPS, _BATCHES, _LOOKS_GROW_BY = 20, 10, 1.25
@@ -60,9 +59,9 @@ _GROUP_LIBRARIES = ("horovod", "mpi4py", "smdistributed", "torch_xla", "jax", "t
 def mean_step(seconds):
     """Return (mean, half-width of its 95% interval) of steady step times.
 
-    The half-width is None for fewer than 20 steps. Step times are autocorrelated, so it is the
-    wider of two estimates that allow for it: ten batch means (Schmeiser, Operations Research 30(3),
-    1982, pp. 556-568), and the lag-1 autocorrelation taken as AR(1).
+    The half-width is None for fewer than 20 steps. It is the larger of two estimates that take the
+    autocorrelation of step times into account: ten batch means (Schmeiser, Operations Research
+    30(3), 1982, pp. 556-568), and the lag-1 autocorrelation taken as AR(1).
     """
     n = len(seconds)
     if n < _LEAST_STEADY_STEPS:
@@ -82,9 +81,9 @@ def mean_step(seconds):
 def step_trend(seconds):
     """Return the change over steady step times as a share of their mean; 0.0 without a trend.
 
-    None for fewer than 20 steps. Tested on ten batch means, since steps are autocorrelated:
-    Mann-Kendall at 1% (Mann, Econometrica 13(3), 1945, pp. 245-259), and nine times the slope of
-    Theil and Sen (Sen, JASA 63(324), 1968, pp. 1379-1389).
+    The result is None for fewer than 20 steps. Since step times are autocorrelated, the trend is
+    tested on ten batch means: Mann-Kendall at 1% (Mann, Econometrica 13(3), 1945, pp. 245-259), and
+    nine times the slope of Theil and Sen (Sen, JASA 63(324), 1968, pp. 1379-1389).
     """
     size = len(seconds) // _BATCHES
     if size < 2:
@@ -98,9 +97,10 @@ def step_trend(seconds):
 
 
 class Probe:
-    """Decides when a run may end because its steady step time is known.
+    """Decides when a run can end because its steady step time is precise enough.
 
-    Called after every step, it decides only after some of them, the same in every process.
+    It is called after every step, but decides only after some steps, which are the same in every
+    process.
     """
 
     def __init__(self, precision, max_steps, warm_up_steps=WARM_UP_STEPS, max_share=None):
@@ -127,7 +127,8 @@ class Probe:
     def expect_epochs(self, epoch_steps, planned_steps):
         """Run past the first epoch, unless that takes over max_steps or half of a full run.
 
-        Caches may be cold in the first epoch, and what an epoch's end costs is only seen after it.
+        In the first epoch, caches may be cold. The cost of an epoch's end can only be measured
+        after it.
         """
         self.epoch_steps = epoch_steps
         first = epoch_steps + self._boundary_steps
@@ -136,16 +137,16 @@ class Probe:
 
     @property
     def _boundary_steps(self):
-        """The first steps of an epoch that count as part of the epoch's end before them."""
+        """Number of first steps of an epoch that count as part of the previous epoch's end."""
         return min(_MOST_BOUNDARY_STEPS, self.epoch_steps // 2)
 
     def steady(self, step_seconds, first=WARM_UP_STEPS):
-        """Return the times of the steady steps, without those at an epoch's beginning.
+        """Return the times of the steady steps, without the first steps of each later epoch.
 
         Args:
             step_seconds: The times of all steps so far.
-            first: The first step after the warm-up. If 20 steps follow the first epoch, that is
-                part of the warm-up, too.
+            first: The first step after the warm-up. If 20 steps follow the first epoch, the whole
+                epoch counts as warm-up.
         """
         if not self.epoch_steps:
             return step_seconds[first:]
@@ -159,7 +160,7 @@ class Probe:
         ]
 
     def _epoch_ends(self, step_seconds, planned_steps, first, steady_step_seconds):
-        """Return planned and crossed epoch ends, and the seconds that each timed one added."""
+        """Return the number of planned and passed epoch ends, and the seconds that each added."""
         of_epoch, of_boundary = self.epoch_steps, self._boundary_steps
         starts = list(range(of_epoch, len(step_seconds) - of_boundary + 1, of_epoch))
         if steady_step_seconds is None:
@@ -176,7 +177,7 @@ class Probe:
         }
 
     def ends(self, steps, steady_seconds, agree):
-        """Return True if the run ends after this many steps, or has ended before.
+        """Return True if the run ends after this many steps, or has already ended.
 
         Args:
             steps: Steps run so far.
@@ -187,7 +188,7 @@ class Probe:
             return True
         if steps >= self.max_steps:
             if steps < self._last_step and agree(len(steady_seconds()) < _LEAST_STEADY_STEPS):
-                # a warm-up in seconds outlasts the share: run on until there are steady steps
+                # a warm-up in seconds outlasts the share: continue until there are steady steps
                 self.max_steps = min(self._last_step, math.ceil(steps * _LOOKS_GROW_BY))
                 return False
             self.ended = "max_steps"
@@ -229,8 +230,9 @@ class Probe:
 class Amount:
     """Number of steps of a run whose length the sweep sets (training.baseline_seconds).
 
-    `steps` is None until the first steps have shown how many fit into the requested seconds. Called
-    after every step, it decides only after some of them, the same in every process.
+    `steps` is None until the first steps have shown how many fit into the requested seconds. The
+    amount is called after every step, but decides only after some steps, which are the same in
+    every process.
     """
 
     def __init__(self, steps=None, seconds=None):
@@ -259,7 +261,7 @@ class Amount:
         return self.steps is not None and steps >= self.steps
 
     def _paced(self, seconds):
-        """Return the number of steps that fit into the requested seconds; 0 if it is too early.
+        """Return the number of steps that fit into the requested seconds; 0 if not yet known.
 
         The first step is counted separately because it includes one-time work.
         """
@@ -313,7 +315,7 @@ class Clock:
         """Record an optimizer step on `samples` samples of this process (None: not counted).
 
         Returns True, in every process, once a probe is precise enough or all the steps that the
-        sweep requests have been run: leave the loop.
+        sweep requests have been run. The program then leaves its loop.
         """
         now = time.perf_counter()
         self._step_seconds.append(now - self._last_step)
@@ -351,7 +353,7 @@ class Clock:
             goal: "maximize", "minimize", or None if unknown.
 
         Raises:
-            ValueError: The goal is none of these.
+            ValueError: The goal is not one of these.
         """
         if goal not in ("maximize", "minimize", None):
             raise ValueError(f"goal: got {goal!r}; allowed: 'maximize', 'minimize' or None")
@@ -363,7 +365,7 @@ class Clock:
         self._metric = self._group = self._planned_steps = self._probe = self._amount = None
 
     def _look(self):
-        """Look up the process group now: the program may destroy it before the clock stops."""
+        """Look up the process group, which the program may destroy before the clock stops."""
         self._group = _group() or self._group
 
     def _finish(self, seconds):
@@ -389,7 +391,7 @@ class Clock:
         atexit.register(let_gloo_finish)
 
     def _alone(self):
-        """Return 1 if this process is known to have trained alone, None if unknown."""
+        """Return 1 if this process trained alone; None if unknown."""
         asked = (
             os.environ.get("WORLD_SIZE")
             or os.environ.get("OMPI_COMM_WORLD_SIZE")
@@ -440,8 +442,8 @@ clock = Clock()
 def let_gloo_finish(at_most_seconds=5.0):
     """Wait until no Gloo thread is busy; call it before the process exits.
 
-    A Gloo thread releases a collective's tensors a moment after the program has its result. If
-    Python exits in that moment, PyTorch aborts the process ("terminate called without an active
+    A Gloo thread releases a collective's tensors shortly after the program has the result. If
+    Python exits before that, PyTorch aborts the process ("terminate called without an active
     exception", github.com/pytorch/pytorch/issues/190489), and a job whose work is done fails.
     """
     ends_at, quiet_looks = time.monotonic() + at_most_seconds, 0
@@ -516,7 +518,7 @@ def _hosts():
 
 
 def _synchronize():
-    """Wait for the GPU's asynchronous work, so that it falls before the next timestamp."""
+    """Wait for the GPU's asynchronous work, so that the next timestamp includes it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
@@ -527,7 +529,7 @@ def _spell(value):
 
 
 def _write(folder, metrics, name="metrics.json"):
-    """Write the file atomically, so that nothing that reads the folder sees a partial file."""
+    """Write the file atomically, so that no reader of the folder sees a partial file."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, name)
     with open(path + ".tmp", "w", encoding="utf-8") as stream:

@@ -1,14 +1,14 @@
 """Count the floating-point operations of a program's training steps.
 
 Before each backward pass of the second and third step, the graph that autograd recorded is read:
-nothing is called, wrapped or kept. Matrix multiplications, convolutions and attention count, as in
-torch.utils.flop_counter; each product's backward pass takes as many operations per gradient as its
-forward pass. Operations that a backward pass repeats to save memory are not counted, as in the
-definition of model FLOPs utilization (PaLM, Chowdhery et al. 2022, appendix B); neither are those
-without gradients, for example of frozen layers in front of the trained ones. A sparse matrix counts
-as a dense one, since the graph does not show its layout.
+nothing is called, wrapped or kept. Matrix multiplications, convolutions and attention are counted,
+as in torch.utils.flop_counter; each product's backward pass takes as many operations per gradient
+as its forward pass. Operations that a backward pass repeats to save memory are not counted, as in
+the definition of model FLOPs utilization (PaLM, Chowdhery et al. 2022, appendix B). Operations
+without gradients are not counted either, such as those of frozen layers in front of trained ones. A
+sparse matrix counts as a dense one, since the graph does not show its layout.
 
-Of the two steps the smaller number is used, since a step that a gradient scaler skips adds its
+The smaller number of the two steps is used, since a step that a gradient scaler skips adds its
 operations to the next one. Nothing is counted, and `missing` is the reason, if a part of the graph
 does not show its operations (torch.compile, custom autograd functions, cuDNN's RNNs).
 """
@@ -21,9 +21,9 @@ from math import prod
 
 COUNTED_STEPS = 2
 MOST_NODES = 100_000  # to read: about 0.3 s
-MAIN_SHARE = 0.9  # of the operations, for their data type to be the step's
+MAIN_SHARE = 0.9  # share of the operations that must have the data type reported for a step
 
-# A node's name: positions of its factors, and their dimensions that are summed over
+# By node name: the position of each factor, and the dimension of it that is summed over
 _PRODUCTS = {
     "Mm": ((0, -1), (1, -2)),
     "Bmm": ((0, -1), (1, -2)),
@@ -52,14 +52,14 @@ class NotCounted(Exception):
 
 
 class Flops:
-    """The operations of this process's steps."""
+    """Counts the operations of this process's steps."""
 
     def __init__(self):
         self._torch, self._unable = None, "nothing counts them"
         self.reset()
 
     def install(self, torch):
-        """Begin with the first optimizer step."""
+        """Start counting after the first optimizer step."""
         self._torch, self._unable = torch, None
         node = getattr(torch.autograd.graph, "Node", None)  # missing before 2.1
         if not hasattr(node, "_input_metadata"):
@@ -73,7 +73,7 @@ class Flops:
         self._complete, self._counts, self._passes = [], defaultdict(int), 0
 
     def facts(self):
-        """Return `flops` of metrics.json: operations per step and their data type, or a reason."""
+        """Return `flops` of metrics.json: operations per step, or why they were not counted."""
         if self.missing is not None:
             return {"not_counted": self.missing}
         counts = min(self._complete, key=lambda each: sum(each.values()))
@@ -82,7 +82,7 @@ class Flops:
         return {"per_step": total, "dtype": dtype if most >= MAIN_SHARE * total else None}
 
     def after_step(self, optimizer):
-        """Record the end of an optimizer step; the first one's optimizer delimits the steps."""
+        """Record the end of an optimizer step; only those of the first optimizer end a step."""
         if self._is_over:
             return
         if self._optimizer is None:
@@ -114,11 +114,11 @@ class Flops:
             self._read(*args, **kwargs)
         except NotCounted as reason:
             self._stop(str(reason))
-        except Exception as error:  # a graph that no release has today
+        except Exception as error:  # e.g. the graph of a future PyTorch
             self._stop(f"nodesweep_flops.py failed with {type(error).__name__}")
 
     def before_gradients(self):
-        """Give up in a counted step, since torch.autograd.grad computes gradients by itself."""
+        """Stop counting, because torch.autograd.grad computes gradients outside backward()."""
         if self._optimizer is not None and not self._is_over:
             self._stop("it calls torch.autograd.grad")
 
@@ -132,13 +132,13 @@ class Flops:
             raise NotCounted("a backward pass keeps its graph, or ends before the parameters")
         if isinstance(tensors, self._torch.Tensor):
             tensors = (tensors,)
-        # an iterator must be left to the pass, which consumes it
+        # an iterator is left alone, because only the pass may consume it
         if not isinstance(tensors, (list, tuple)) or not all(
             isinstance(each, self._torch.Tensor) for each in tensors
         ):
             raise NotCounted("a backward pass does not start from a list of tensors")
         if any(hasattr(each, "full_tensor") for each in tensors):
-            raise NotCounted("its loss is a DTensor, whose shape is that of all processes")
+            raise NotCounted("its loss is a DTensor, whose shape covers all processes")
         self._passes += 1
         seen, waiting = set(), [each.grad_fn for each in tensors]
         while waiting:
@@ -160,7 +160,7 @@ def _operations(torch, node, edges):
     """Return the operations of a node's forward and backward pass; 0 if it multiplies no matrices.
 
     Raises:
-        NotCounted: They are unknown.
+        NotCounted: The operations are unknown.
     """
     name = node.name()
     if isinstance(node, torch.autograd.function.BackwardCFunction):
@@ -190,7 +190,7 @@ def _operations(torch, node, edges):
         query, key, value = (_shape(torch, edge) for edge in edges[:3])
         # scores and weighted sum, and two gradients of each
         return 3 * 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
-    # an in-place operation on a view hides which one it is; a copy has two inputs
+    # an in-place operation on a view does not show which operation it is; a copy has two inputs
     if operator is not None or (name.endswith("CopySlices") and len(edges) > 2):
         raise NotCounted(f"the operations of {name} are not known")
     return 0
@@ -198,7 +198,7 @@ def _operations(torch, node, edges):
 
 @lru_cache
 def _operator(name):
-    """Return which formula applies, the name itself if none, or None if none is needed."""
+    """Return the key of the formula, the name if there is none, or None if none is needed."""
     found = re.match(r"(Mm|Bmm|Addmm|Baddbmm|Linear|Convolution)Backward\d+$", name)
     if found:
         return found.group(1)
@@ -247,7 +247,7 @@ def _hidden(name):
 
 
 def _dtype(torch, node):
-    """Return the data type of an operator's result; "tf32" if a GPU may use it for float32."""
+    """Return the data type of an operator's result; "tf32" if a GPU can use it for float32."""
     result = node._input_metadata[0]
     name = str(result.dtype).removeprefix("torch.")
     if name == "float32" and result.device.type == "cuda":

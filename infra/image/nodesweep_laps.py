@@ -2,8 +2,9 @@
 
 On GPUs a mark is an event in the current stream, read once the GPU has passed it: nothing waits for
 the GPU before the program ends. A lap is the time that the stream took between two events, idle
-time included, so that data wait is what the GPU waited for a batch, and communication is what the
-stream waited for it. GpuLaps has run with a stand-in for torch.cuda only, never on a GPU.
+time included. Data wait is therefore the time that the GPU waited for a batch, and communication is
+the time that the stream waited for collectives. GpuLaps has run with a stand-in for torch.cuda
+only, never on a GPU.
 """
 
 import time
@@ -20,7 +21,7 @@ class CpuLaps:
         self._last = now
 
     def mark(self, now=None):
-        """Return the present, or the time `now`, as a mark."""
+        """Return a mark for the time `now`, by default for the present."""
         return time.perf_counter() if now is None else now
 
     def restart(self, mark):
@@ -33,7 +34,7 @@ class CpuLaps:
         self._last = mark
 
     def lap_until(self, part, time_of_request):
-        """Add the time until a past request to a part, if no mark came after it."""
+        """Add the time from the last mark to a past request to a part, unless the mark is later."""
         if time_of_request > self._last:
             self.lap(part, time_of_request)
 
@@ -51,10 +52,10 @@ class CpuLaps:
 
 
 class GpuLaps:
-    """Laps of a GPU's current stream; the methods are those of CpuLaps.
+    """Laps of a GPU's current stream, with the methods of CpuLaps.
 
     If a CUDA graph is captured, which no event may disturb, or an error occurs, `stop` is called
-    with the reason, and nothing is recorded from then on.
+    with the reason, and recording ends.
     """
 
     def __init__(self, cuda, stop):
@@ -113,7 +114,7 @@ class GpuLaps:
         self._read(lambda event: event.query())
 
     def finish(self):
-        # the GPU may never pass a mark after the last step, such as that of an aborted collective
+        # the GPU may never pass a mark after the last step, e.g. the mark of an aborted collective
         self._read(lambda event: self._waiting_steps > 0 and event.synchronize() is None)
 
     def _wait_for(self, event, action):
@@ -139,4 +140,4 @@ class GpuLaps:
 
 
 def _seconds(begin, end):
-    return begin.elapsed_time(end) / 1000  # it is in milliseconds
+    return begin.elapsed_time(end) / 1000  # from milliseconds

@@ -1,21 +1,22 @@
 """Measure a training script that has no clock of its own, without changing it.
 
 sitecustomize.py calls `watch()` when Python starts; once the program has imported torch, three
-hooks record the time: PyTorch's public hook after every optimizer step (torch 2.0), the start of a
-DataLoader's iteration, and its batches. At exit rank 0 writes metrics.json with the section
-`observed`, unless the program wrote one:
+hooks record the time: PyTorch's public hook after every optimizer step (torch 2.0 or later), the
+start of a DataLoader's iteration, and its batches. At exit, rank 0 writes metrics.json with the
+section `observed`, unless the program wrote one:
 
     train_seconds    from the first request for data of the training to the end of the last
                      optimizer step, evaluations between the steps included
     observed         starts_at: data_request, or first_step_end without a DataLoader (then at least
                      100 steps); data_wait_seconds; torch; batch_size of this process, if its
-                     samples were counted; or only not_measured, a reason
-    budget           the parts of the time of rank 0; each other rank writes its own into a file;
-                     without it observed has not_split, the reason
+                     samples were counted; or only not_measured, the reason
+    budget           the parts of rank 0's time; every other rank writes its own to a file; if
+                     there is no budget, observed has the reason in not_split
 
-Nothing here may change a result, print, or raise: an error becomes the reason. A traceback out of a
-DataLoader shows one more frame. NODESWEEP_MEASURE=off or helper turns the measurement off, and so
-do the variables with which a sweep ends runs early: only the helper (nodesweep_clock.py) does that.
+Nothing here may change a result, print, or raise: an error is recorded as the reason. A traceback
+out of a DataLoader shows one more frame. NODESWEEP_MEASURE=off or helper turns the measurement off,
+and so do the variables with which a sweep ends runs early, because only the helper
+(nodesweep_clock.py) can do that.
 """
 
 import atexit
@@ -41,7 +42,7 @@ FILE, SECTION = "metrics.json", "observed"
 STEPS_WITHOUT_START = 100
 # An iterator whose first batch is requested later than this was created before the training loop.
 _SAME_LOOP_SECONDS = 0.1
-_MOST_DEPTH, _MOST_FOLDERS = 3, 200  # of the search for the program's own file, as in the report
+_MOST_DEPTH, _MOST_FOLDERS = 3, 200  # limits of the search for the program's own metrics.json
 _UNSEEN = (
     "no step of a torch.optim optimizer was seen: the program has its own update rule, replaces "
     "optimizer.step, compiles the step, captures it as a CUDA graph, or trains in a forked process"
@@ -60,8 +61,8 @@ _SEVERAL = (
 class Loader:
     """Deliveries of one DataLoader; `started` is when its iteration began.
 
-    `asked` is the same for loaders that are iterated together, as in zip(): the time until its
-    first batch is requested does not include the other loaders' start and first batches.
+    `asked` is the start of a loader that is iterated together with others, as in zip(): a wait for
+    the other loaders to start and deliver does not postpone it.
     """
 
     def __init__(self, batch_size, replicas):
@@ -72,7 +73,7 @@ class Loader:
         self.restart(None)
 
     def restart(self, started):
-        """Discard deliveries before the training, such as a first look at the data."""
+        """Discard deliveries before the training, such as a sample batch."""
         self.started = self.asked = started
         self.opened, self.others_seconds, self.is_joined = None, 0.0, False
         self.batches = self.samples = 0
@@ -80,7 +81,7 @@ class Loader:
         self.is_counted, self.had_short_batch, self.thread = True, False, None
 
     def count(self, batch):
-        """Count a batch, and its samples while all batches but an iteration's last are full."""
+        """Count a batch, and its samples unless a batch before an iteration's last was short."""
         self.batches += 1
         length = None
         if self.is_counted and self.batch_size:
@@ -114,7 +115,7 @@ class Watch:
         budget.reset()
 
     def after_fork(self):
-        """Start anew in a forked child, which may be the one that trains."""
+        """Reset in a forked child, because it may be the process that trains."""
         self._reset()
 
     def fail(self, error):
@@ -122,7 +123,7 @@ class Watch:
         self.turn_off(f"nodesweep_measure.py failed with {type(error).__name__}: {error}")
 
     def turn_off(self, reason):
-        """Ignore later events. The hooks stay installed: torch may be iterating over them."""
+        """Ignore later events. The hooks stay, because torch may be iterating over them."""
         self.reason, self._is_off = self.reason or reason, True
 
     # The three hooks
@@ -141,7 +142,7 @@ class Watch:
                 return
             now = self._record_on_gpu(cuda, now)
         number = self._numbers.get(optimizer)
-        if number is None:  # an id would be used again after a deleted optimizer
+        if number is None:  # not an id, which is reused after an optimizer is deleted
             number = self._numbers[optimizer] = self._kinds
             self._kinds += 1
         self._optimizers.append(number)
@@ -160,12 +161,12 @@ class Watch:
         elif "torch_xla" in sys.modules:
             self.turn_off("torch_xla executes steps after the program has issued them")
         self._first_loader, self._thread = self._delivered, threading.get_ident()
-        if _is_child():  # a forked one ends with os._exit(), but runs finalizers first
+        if _is_child():  # a forked child ends with os._exit(), but runs finalizers first
             sys.modules["multiprocessing.util"].Finalize(None, write, exitpriority=-1)
         return self._is_off
 
     def _record_on_gpu(self, cuda, now):
-        """Record the step in the GPU's stream, waiting for the first one only; return its time."""
+        """Record the step in the GPU's stream and return its time; only the first step waits."""
         if self._first_event is None:
             cuda.synchronize()
             now = time.perf_counter()
@@ -217,7 +218,7 @@ class Watch:
         budget.fetched(loader, began)
 
     def _let_others_wait(self, loader, seconds, is_start=False):
-        """Record that loaders without a batch yet waited; return True if there are any."""
+        """Record that loaders with no batch yet waited; return True if there are any."""
         others = [each for each in self._loaders if each is not loader]
         waiting = [each for each in others if each.opened is not None]
         for each in waiting:
@@ -303,9 +304,10 @@ class Watch:
         return metrics
 
     def _steps(self):
-        """Return (number of steps, their ends); None if several optimizers alternate unevenly.
+        """Return the number of steps and their ends.
 
-        Optimizers used one after the other, e.g. in a second training, add up.
+        The number is None if several optimizers alternate unevenly. Steps of optimizers used one
+        after the other, e.g. in a second training, add up.
         """
         order, kinds = list(self._optimizers), self._kinds
         changes = sum(order[at] != order[at - 1] for at in range(1, len(order)))
@@ -326,8 +328,8 @@ class Watch:
     def _training_loaders(self):
         """Return the loaders that deliver to steps, not to evaluations.
 
-        Empty if batches come from elsewhere: the first step's loader then delivers only once, or
-        all loaders together to less than one step in ten.
+        The list is empty if the batches come from elsewhere. Then the loader of the first step
+        delivers only once, or all loaders together deliver to less than a tenth of the steps.
         """
         made = len(self._times)
         delivered, most = 0, 0
@@ -422,13 +424,13 @@ def install(torch):
     register = getattr(optimizer, "register_optimizer_step_post_hook", None)
     if register is None:
         watched.reason = (
-            f"torch {torch.__version__} has no hook for optimizer steps: 2.0 is the first"
+            f"torch {torch.__version__} has no hook for optimizer steps: 2.0 or later is required"
         )
         return
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
 
     def after_step(optimizer, args, kwargs):
-        if is_compiling():  # torch.compile would trace what follows
+        if is_compiling():  # otherwise, torch.compile would trace the hook
             return
         try:
             watched.on_step(optimizer)
@@ -444,9 +446,9 @@ def install(torch):
 
 
 def _watch_loaders(DataLoader):
-    """Replace DataLoader.__iter__, and __next__ of its iterators: PyTorch has no hook for them.
+    """Replace DataLoader.__iter__, and __next__ of its iterators, for lack of a PyTorch hook.
 
-    Tested with torch 2.0 to 2.14; iterators whose class is not torch's are left alone.
+    Tested with torch 2.0 to 2.14. Iterators of other packages' classes are left alone.
     """
     iterate = DataLoader.__iter__
 
@@ -493,8 +495,8 @@ def _watch_iterators(kind):
 def _are_in_parts(steps, batches, loaders):
     """Return True if a step consists of several calls, or a batch takes several steps.
 
-    An optimizer may be called once per parameter group. A step per iteration may have no new batch:
-    a loader that prefetches one has none left to deliver before an epoch's last step.
+    An optimizer may be called once per parameter group. One step per iteration may have no new
+    batch, because a loader that prefetches has none left before the last step of an epoch.
     """
     without_batch = steps - sum(each.steps for each in loaders)
     return steps > batches or without_batch > sum(each.iterations for each in loaders)
@@ -503,7 +505,7 @@ def _are_in_parts(steps, batches, loaders):
 def _length(batch):
     """Return the length of the first tensor in a batch, or None.
 
-    No other code of the program's own classes is called: it may have side effects.
+    No other code of the program's own classes is called, because it can have side effects.
     """
     for _ in range(4):
         shape = getattr(batch, "shape", None)
@@ -519,7 +521,7 @@ def _length(batch):
 
 
 def _load_clock():
-    """Load the helper under another name, so that the script can import its own copy."""
+    """Load the helper under a different name, so that the script can import its own copy."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nodesweep_clock.py")
@@ -571,7 +573,7 @@ def _is_child():
 def _write(facts):
     """Write the file atomically; replace a reason with a measurement, but never the program's file.
 
-    If two processes measured a training each, a reason replaces both: neither is the job's time.
+    If two processes each measured a training, a reason replaces both measurements.
     """
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if not folder:
@@ -588,7 +590,7 @@ def _write(facts):
 
 
 def _write_budget(facts):
-    """Write the parts of this rank's time; unused if the program writes its own metrics.json."""
+    """Write the parts of this rank's time, which are ignored if the program has a metrics.json."""
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if folder and "budget" in facts:
         [parts] = facts["budget"]
@@ -596,7 +598,7 @@ def _write_budget(facts):
 
 
 def _read_section(folder):
-    """Return this module's section of metrics.json; {} if it has none, None without a file."""
+    """Return this module's section of metrics.json; {} if it has none, None if it is missing."""
     import json
 
     for found, (place, folders, files) in enumerate(os.walk(folder)):

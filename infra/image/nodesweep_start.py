@@ -20,10 +20,10 @@ from sagemaker_training import environment
 
 
 def stand_in_for_torch() -> None:
-    """Give the toolkit a substitute for torch that has only its version, all that it uses.
+    """Give the toolkit a substitute for torch with only its version, which is all it uses.
 
-    The program runs in another process. Importing torch here, too, added 1.1 s to the start of one
-    emulated node, and 5.1 s to that of eight on 2 cores.
+    The program runs in a different process. Importing torch here as well added 1.1 s to the start
+    of one emulated node, and 5.1 s to the start of eight nodes on 2 cores.
     """
     spec = importlib.util.find_spec("torch")
     file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None

@@ -13,7 +13,7 @@ from training.errors import UserError
 
 
 def main(argv: list[str]) -> int:
-    """Train and return 0, or 1 after one line on stderr if the request is invalid."""
+    """Train and return 0; if the request is invalid, print a line on stderr and return 1."""
     try:
         arguments = parse_arguments(argv)
         # Importing torch takes seconds; `--help` and invalid arguments need not wait for it.
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
         from training.run import run
 
         run(arguments)
-        # DDP is a reference cycle that keeps gloo's threads alive, and exiting with them may abort
+        # DDP is a reference cycle that keeps gloo's threads alive, and exiting with them can abort
         # the process (pytorch #190489).
         gc.collect()
     except UserError as error:

@@ -103,7 +103,7 @@ def _close_forms() -> int:
 
 
 def _at_server(change: Callable[[], int]) -> int:
-    """Run a change against the server of PREFECT_API_URL, explaining why it can't be reached."""
+    """Run a change on the server at PREFECT_API_URL; report why the server can't be reached."""
     import httpx
 
     try:

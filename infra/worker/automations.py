@@ -71,7 +71,7 @@ def gone_runs() -> Automation:
     """Return the automation that marks a run as Crashed when its heartbeats stop.
 
     Prefect does not notice when a flow's process dies together with its worker. Only runs tagged
-    `nodesweep` are matched: other flows at the server may use a different heartbeat interval.
+    `nodesweep` are matched, because other flows may use a different heartbeat interval.
     """
     return Automation(
         name=f"{PREFIX}runs whose process is gone",
@@ -97,7 +97,7 @@ def gone_runs() -> Automation:
 
 
 def notifications(block_id: UUID) -> list[Automation]:
-    """Return the automations that notify of regressions, exhausted budgets, and failed runs."""
+    """Return the automations that report regressions, exhausted budgets, and failed runs."""
     regression = _on("nodesweep.regression", "nodesweep.sweep.*")
     budget = _on("nodesweep.budget", "nodesweep.benchmark.*")
     failure = EventTrigger(

@@ -102,7 +102,7 @@ def _python(
             except subprocess.TimeoutExpired:
                 if (why := progress.problem()) is not None:
                     process.kill()
-                    raise DeployError(f"{command} was ended {why}") from None
+                    raise DeployError(f"{command} was stopped {why}") from None
             except BaseException:
                 process.kill()
                 raise

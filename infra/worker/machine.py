@@ -204,8 +204,8 @@ def _refuse_taken_port(machine: Machine) -> None:
         ) from None
     if taken:
         raise MachineError(
-            f"port {machine.port} is in use by another program; nothing was started. End it, or"
-            f" choose another port: make up PORT={machine.port + 100}"
+            f"port {machine.port} is in use by another program; nothing was started. Stop that"
+            f" program, or choose another port: make up PORT={machine.port + 100}"
         )
 
 
@@ -295,8 +295,8 @@ def _started(machine: Machine, name: str) -> tuple[int, int] | None:
 def _is_ours(pid: int, began: int) -> bool:
     """Return True if the process is alive and `_start` started it.
 
-    The kernel may have given the PID to another process since. Processes that nodesweep started
-    lead their own session.
+    The kernel may have reused the PID since. Processes that nodesweep started lead their own
+    session.
     """
     if pid < _LOWEST_PID or start_ticks(pid) != began:
         return False

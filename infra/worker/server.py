@@ -12,13 +12,13 @@ Whoever can start a flow run executes code on the worker, so:
 - no page may show the UI in a frame, and the UI's pages submit forms to their own origin only.
 
 Concurrency leases are stored in Prefect's home instead of in memory, Prefect's default: a run
-renews its lease every 225 s and would lose its slot when the server restarts. A secret may come
-from the file in NAME_FILE, as compose secrets are mounted, so that the container's configuration
-does not show it; Prefect itself reads secrets from the environment only.
+renews its lease every 225 s and would lose its slot when the server restarts. A secret can come
+from the file in NAME_FILE, where compose mounts secrets, so that the container's configuration does
+not show it. Prefect itself reads secrets only from the environment.
 
-With SQLite, which has one writer, requests that write take turns. Without that, 24 concurrent
-clients had five of six calls refused or dropped after up to 61 s; with it, every call succeeded
-within 7 s (2 busy cores, 2026-11-27).
+With SQLite, which has one writer, requests that write take turns. When they did not, five of six
+calls from 24 concurrent clients were refused or dropped after up to 61 s. With turns, every call
+succeeded within 7 s (2 busy cores, 2026-11-27).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DATABASE_PASSWORD = "PREFECT_SERVER_DATABASE_PASSWORD"
 SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
 SECRETS = (DATABASE_PASSWORD, SERVER_AUTH, CLIENT_AUTH)
-"""Secrets that the environment may name as a file in NAME_FILE."""
+"""Secrets that can also come from a file named in NAME_FILE."""
 LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 _ADDRESSES = ("PREFECT_UI_API_URL", "PREFECT_API_URL")
@@ -179,7 +179,7 @@ def _is_sqlite(settings: Any) -> bool:
 def guarded_application(hosts: list[str], one_writer: bool = True) -> Any:
     """Return Prefect's ASGI application, restricted to requests for these hosts.
 
-    With `one_writer`, requests that may write take turns.
+    With `one_writer`, requests that can write take turns.
     """
     from prefect.server.api.server import create_app
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -192,17 +192,16 @@ def guarded_application(hosts: list[str], one_writer: bool = True) -> Any:
 class OneWriter:
     """ASGI middleware that lets one request write at a time, in the order of their arrival.
 
-    SQLite's own queue is a lock that each request polls for up to 60 s, or that refuses it at once
-    if it has read before. A turn begins once the whole body that the application asks for has
-    arrived, and ends when the response begins, so neither a slow client nor one without the
-    password holds it.
+    With SQLite alone, each request polls a lock for up to 60 s, or fails immediately if it has
+    already read. A turn begins once the whole body that the application reads has arrived, and ends
+    when the response begins, so neither a slow client nor one without the password holds it.
     """
 
     def __init__(self, application: Any) -> None:
         self._application, self._turn = application, asyncio.Lock()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Handle one ASGI connection; only requests that may write wait."""
+        """Handle one ASGI connection; only requests that can write wait."""
         if scope["type"] != "http" or _only_reads(scope["method"], scope["path"]):
             await self._application(scope, receive, send)
             return
@@ -229,7 +228,7 @@ class OneWriter:
 
 
 def _only_reads(method: str, path: str) -> bool:
-    """Return True for a request that cannot write; Prefect's API takes queries as POST, too."""
+    """Return True for a request that cannot write; Prefect's API also takes queries as POST."""
     return method in ("GET", "HEAD", "OPTIONS") or path.endswith(_QUERIES)
 
 
@@ -243,7 +242,7 @@ class Guard:
         self._application = application
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Handle one ASGI connection; only HTTP and websocket ones are guarded."""
+        """Handle one ASGI connection; only HTTP and websocket connections are guarded."""
         if scope["type"] == "websocket":
             await self._application(scope, _first_message_checked(receive, send), send)
             return
@@ -281,7 +280,7 @@ def _is_comparable(header: bytes) -> bool:
 def _first_message_checked(receive: Any, send: Any) -> Any:
     """Wrap `receive` of a websocket, whose first message carries the token (Prefect's protocol).
 
-    A token that can't be compared closes the websocket as a wrong one does.
+    A token that can't be compared closes the websocket, just as a wrong token does.
     """
     is_first = True
 
@@ -302,7 +301,7 @@ def _first_message_checked(receive: Any, send: Any) -> Any:
 
 
 def _brings_token(text: str | None) -> bool:
-    """Return True if Prefect's server can read a token in the message, right or wrong."""
+    """Return True if Prefect's server can read the message's token, whether it is right or not."""
     try:
         brought = json.loads(text or "")
     except (ValueError, RecursionError):

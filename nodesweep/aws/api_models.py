@@ -18,6 +18,6 @@ def _reader() -> Any:
 
 
 def with_shared_models(session: botocore.session.Session) -> botocore.session.Session:
-    """Return the session, set to use the process's shared model loader."""
+    """Make the session use the process's shared model loader, and return it."""
     session.register_component("data_loader", _reader())
     return session

@@ -1,6 +1,7 @@
 """boto3 clients for one platform.
 
-AWS and the local platform differ only in the endpoint URL.
+Calls to AWS use the user's credentials. Calls to a local platform use the key in its state folder
+and bypass any proxy.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> 
 
 
 def _prepared(client: Any) -> Any:
-    """Return the client, set to send in-memory objects without waiting for "100 Continue"."""
+    """Make the client send in-memory objects without waiting for "100 Continue"; return it."""
     client.meta.events.register_last("before-call.s3", _send_bytes_at_once)
     return client
 
@@ -62,8 +63,8 @@ def _prepared(client: Any) -> Any:
 def _send_bytes_at_once(params: dict[str, Any], **_: Any) -> None:
     """Drop the Expect header of an in-memory body.
 
-    With it boto3 sends the headers alone and waits for "100 Continue": a full round trip, as long
-    as the rest of a small upload.
+    With it, boto3 first sends only the headers and waits for "100 Continue". This round trip takes
+    as long as the rest of a small upload.
     """
     if isinstance(params.get("body"), io.BytesIO):
         params["headers"].pop("Expect", None)

@@ -20,7 +20,7 @@ from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
 from botocore.response import StreamingBody
 
 READ_TIMEOUTS_PER_ANSWER = 3
-"""Deadline of a whole response as a multiple of the read timeout: 180 s, or 60 s if quick."""
+"""Deadline of a whole response in read timeouts: 180 s, or 60 s for quick clients."""
 LONG_SECONDS = {"CompleteMultipartUpload": 900.0}
 """Longer deadlines, in seconds by operation.
 
@@ -29,7 +29,7 @@ CompleteMultipartUpload).
 """
 PIECE_BYTES = 1 << 18
 """Bytes of a streamed body that must arrive within one deadline."""
-_SLICE_SECONDS = 1.0  # the longest time until a wait notices a moved deadline
+_SLICE_SECONDS = 1.0  # maximum time until a wait notices that its deadline has changed
 
 GaveUp = Callable[[Any, str, float], Exception]
 """Function that turns (client, operation, seconds waited) into the exception to raise."""

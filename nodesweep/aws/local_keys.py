@@ -1,4 +1,4 @@
-"""The access key of a local platform, from its state folder, which only its user can read.
+"""The access key of a local platform, which is in its state folder and readable only by its user.
 
 Whatever responds at the endpoint has to prove that it holds the same key.
 """

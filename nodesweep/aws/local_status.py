@@ -1,9 +1,9 @@
-"""The local platform's status page, which tells it from other programs and other platforms.
+"""The local platform's status page, which distinguishes it from other programs and platforms.
 
-Any program can claim to be the platform, so it must prove that it has the key: it answers a random
-number with an HMAC of that number and its own endpoint, which a relay to another platform cannot
-produce. This module imports nothing heavy, because a command reads the status before it imports
-boto3 or Prefect.
+Any program can claim to be the platform, so the platform must prove that it has the key. It
+responds to a random number with an HMAC of that number and its endpoint, which a relay to a
+different platform cannot produce. This module imports nothing heavy, because a command reads the
+status before it imports boto3 or Prefect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 STATUS_PATH = "/_nodesweep/status"
 SERVICE = "nodesweep-local"
-"""The platform's name in its status; any program may hold the port and answer with 200."""
+"""The platform's name in its status; any program can hold the port and respond with 200."""
 KEYS_FILE = "aws-credentials"
 """File in the state folder with the platform's key, readable by its user only."""
 SERVER_FILE = "server.json"
@@ -84,19 +84,19 @@ def read_key(state_directory: str | Path) -> LocalKey:
 
 
 def why_unsafe(found: os.stat_result, remedy: str) -> str | None:
-    """Return why another user may know or have written a secret file; None if it is safe to use."""
+    """Return why another user could read or write a secret file; None if it is safe to use."""
     if found.st_uid not in (os.geteuid(), 0):
         return f"it belongs to user {found.st_uid}, not to this user; {remedy}"
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
-        return f"its mode is {mode:o}, so others may access it; {remedy}"
+        return f"its mode is {mode:o}, so other users can access it; {remedy}"
     return None
 
 
 def served_endpoint(state_directory: str | Path) -> str | None:
-    """Return the last endpoint of the state folder's platform; None if it has none.
+    """Return the last endpoint of the state folder's platform, which may have stopped since.
 
-    The platform may be down by now.
+    None if no endpoint is recorded.
     """
     try:
         record = json.loads((Path(state_directory) / SERVER_FILE).read_bytes())
@@ -108,7 +108,7 @@ def served_endpoint(state_directory: str | Path) -> str | None:
 def loopback_endpoint(endpoint_url: str) -> str:
     """Return the URL with 127.0.0.1 instead of localhost.
 
-    The platform does not listen on every address of that name.
+    The platform does not listen on every address that localhost resolves to.
     """
     parts = urlsplit(endpoint_url.rstrip("/"))
     if parts.hostname != "localhost":
@@ -126,7 +126,7 @@ def proof_of(secret: str, endpoint: str, nonce: str) -> str:
 def own_status(endpoint_url: str, key: LocalKey, seconds: float) -> dict[str, Any]:
     """Return the status of the platform that holds this key.
 
-    Also raises the errors of read_status().
+    The errors of read_status() propagate.
 
     Raises:
         NotOwnPlatform: the responder does not prove that it has the key.

@@ -1,7 +1,7 @@
 """A platform's clients, and the retries of its calls.
 
-Imports boto3 only when a client is requested: `nodesweep plan` imports these modules and makes no
-calls.
+This module imports boto3 only when a client is requested, because `nodesweep plan` imports it
+without making calls.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PATIENT_TASK_OPTIONS: dict[str, Any] = TASK_OPTIONS | {
 }
 """Options of tasks that are called while jobs run and cost money.
 
-They survive an outage of 10 minutes, 6 to 15 with jitter (each pause x 0.63 to 1.5), on top of
-boto3's own retries.
+They survive an outage of about 10 minutes: 6 to 15 minutes, because jitter multiplies each pause by
+0.63 to 1.5. boto3's own retries add to this.
 """
 OUTAGE_JITTER = (0.63, 1.5)  # the range that retry_jitter_factor 0.5 gives in Prefect
 _P = ParamSpec("_P")
@@ -42,17 +42,17 @@ _T = TypeVar("_T")
 
 
 def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a call made for every job of a sweep, to retry as a patient task does.
+    """Decorate a call made for every job of a sweep, to retry it as PATIENT_TASK_OPTIONS does.
 
-    It is not a task: a task run adds about 20 KB to Prefect's database and takes 20 to 70 ms, and
-    one that only polls tells users nothing. Permanent errors are raised immediately, others after
-    the last attempt.
+    The call is not a task, because a task run adds about 20 KB to Prefect's database and takes 20
+    to 70 ms, and users do not care about polls. Permanent errors are raised immediately, others
+    after the last attempt.
     """
     return _repeated(call, lambda: OUTAGE_PAUSES_SECONDS)
 
 
 def persistent(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a call that needs no Prefect, to retry as often as a task of TASK_OPTIONS."""
+    """Decorate a call that does not need Prefect, to retry it as TASK_OPTIONS does."""
     return _repeated(call, lambda: SHORT_PAUSES_SECONDS)
 
 
@@ -82,8 +82,8 @@ def _repeated(call: Callable[_P, _T], pauses: Callable[[], tuple[float, ...]]) -
 def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
     """Return a client of `service`, cached so that connections are reused; it is thread-safe.
 
-    Its calls raise the errors of client_of(). With a local platform's keys, making it also raises
-    the errors of local_session().
+    The client's calls raise the errors listed in client_of(). For a local platform with its own
+    keys, this function also raises the errors of local_session().
 
     Args:
         service: the AWS service's boto3 name.

@@ -33,7 +33,7 @@ GIVE_UP_SECONDS = 900.0
 
 It is longer than an outage of 10 minutes, and shorter than the reaper's shortest grace period.
 """
-_FORGET_SECONDS = 120.0  # longer than any pause between two tries: a later call starts a new wait
+_FORGET_SECONDS = 120.0  # longer than any pause between attempts; a later call starts a new wait
 _ERROR_ROOTS = frozenset({"Error", "ErrorResponse", "Response"})
 _EXCERPT_CHARACTERS = 80
 _LAST_STATUS = 599  # the highest HTTP status
@@ -129,7 +129,7 @@ def client_of(session: boto3.Session, service: str, **options: Any) -> Any:
 
 
 def setting_to_check(endpoint_url: str | None, service: str, region: str) -> str:
-    """Return the setting to check in an error message: the config's field, or the AWS service."""
+    """Return the setting that an error message should name: a config field, or an AWS service."""
     return "platform.endpoint_url" if endpoint_url else f"{service} in {region}"
 
 
@@ -210,7 +210,7 @@ def _excerpt(text: str) -> str:
 
 
 def _problem(operation_model: Any, response: Mapping[str, Any]) -> str | None:
-    """Return why the response cannot come from AWS; None if it may."""
+    """Return why the response cannot come from AWS; None if it can."""
     if response["status_code"] > _LAST_STATUS:
         return "invalid HTTP status"
     headers = {name.lower() for name in response["headers"]}

@@ -20,7 +20,7 @@ _WEEK_SECONDS = 604_800  # the longest that S3 accepts
 def put_bytes(s3: Any, bucket: str, key: str, body: bytes, only_if_absent: bool = False) -> str:
     """Write one object with its content type; return its s3:// URI.
 
-    With `only_if_absent` S3 refuses (412) to replace an existing object.
+    With `only_if_absent`, S3 refuses to replace an existing object (412).
     """
     content_type = mimetypes.guess_type(key)[0] or "application/octet-stream"
     condition = {"IfNoneMatch": "*"} if only_if_absent else {}
@@ -36,12 +36,12 @@ def put_bytes(s3: Any, bucket: str, key: str, body: bytes, only_if_absent: bool 
 
 
 def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
-    """Write an object whose key derives from its content, unless it is already there intact."""
+    """Write an object whose key derives from its content, unless an intact copy exists."""
     try:
         found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:
         if error_code(error) != "403" and not is_missing(s3, bucket, key, error):
-            # After 403, the write below shows whether it exists.
+            # A 403 does not show whether the object exists, so write it.
             raise
     else:
         if found.get("ChecksumSHA256") == base64.b64encode(hashlib.sha256(body).digest()).decode():
@@ -107,7 +107,7 @@ def _pages(s3: Any, **request: str) -> list[dict[str, Any]]:
 def browser_url(platform: PlatformConfig, key: str) -> str:
     """Return a URL that shows the object in a browser: its page in the AWS console.
 
-    A local platform has no console; its link is signed with its key and valid for a week.
+    A local platform has no console, so the URL is presigned with its key and valid for a week.
     """
     if platform.credentials == "chain":
         return names.console_url(platform.bucket, key, platform.region)

@@ -55,30 +55,30 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
     --deadline and --budget are short forms of two of them.
     """
     limits = (
-        ("min_efficiency", (), "SHARE", "Minimum efficiency of the recommended count; 0-1."),
+        ("min_efficiency", (), "SHARE", "Minimum efficiency at the recommended node count; 0-1."),
         (
             "min_doubling_ratio",
             (),
             "RATIO",
-            "Minimum speedup D that justifies doubling the nodes; 1-2.",
+            "Minimum speedup that justifies doubling the nodes; 1-2.",
         ),
         (
             "deadline_seconds",
             ("--deadline",),
             "SECONDS",
-            "Recommend the cheapest count whose run takes at most this long.",
+            "Recommend the cheapest node count whose run takes at most this long.",
         ),
         (
             "budget_usd_per_run",
             ("--budget",),
             "USD",
-            "Maximum cost of a run at the recommended count.",
+            "Maximum cost of a run at the recommended node count.",
         ),
         (
             "hour_value_usd",
             ("--hour-value",),
             "USD",
-            "Recommend the least total of cost and waiting, at this value of an hour.",
+            "Value of an hour of waiting; recommend the node count with the lowest total cost.",
         ),
     )
     for name, short, unit, meaning in reversed(limits):
@@ -92,7 +92,7 @@ def add_view_options(command: Callable[..., None]) -> Callable[..., None]:
     verbose = click.option(
         "--verbose",
         is_flag=True,
-        help="Show every log line of every node; otherwise they only go to the run's log.",
+        help="Show every log line of every node; by default, only the run's log has all lines.",
     )
     log_format = click.option(
         "--log-format",
@@ -172,8 +172,8 @@ def explain(error: Exception) -> tuple[str, int]:
         elif is_bucket_gone(error):
             hint = (
                 "; the bucket held the records of the sweeps, so --resume can't work."
-                " `nodesweep stop SWEEP_ID` stops running jobs, `nodesweep logs SWEEP_ID` prints"
-                " their logs. Create the bucket or set platform.create_missing: true, then"
+                " `nodesweep stop SWEEP_ID` stops running jobs, and `nodesweep logs SWEEP_ID`"
+                " prints their logs. Create the bucket or set platform.create_missing: true, then"
                 " start a new sweep: nodesweep run CONFIG"
             )
         return f"AWS call failed: {error}{hint}", RUN_FAILED

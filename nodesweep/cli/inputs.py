@@ -1,4 +1,7 @@
-"""Inputs of the commands: a config, a sweep, the goals of a report. Slow imports happen on use."""
+"""Inputs of the commands: a config, a sweep, the goals of a report.
+
+Slow modules are imported on use.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local platform of a config's state folder, started on demand and used only by its URL."""
+"""The local platform of a config's state folder, started on demand and accessed only by URL."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
     """Keep the state folder's platform running, and yield the config with the actual endpoint.
 
     A platform is recognized by its key. If the config's port is taken, a free one is used and
-    logged. A platform that a run started stops with the last run that uses it; if it does not stop,
-    this is only logged, because the work is done and the platform ends with this process anyway.
+    logged. A platform that a run started stops with the last run that uses it. A failure to stop is
+    only logged, because the work is done and the platform ends with this process anyway.
 
     Raises:
         LocalPlatformError: The platform does not start, or its disk is full on exit and some
@@ -131,10 +131,7 @@ def _port_of(platform: PlatformConfig) -> tuple[str, str]:
 
 
 def _leave(platform: PlatformConfig, folder: Sequence[str]) -> str | None:
-    """Leave the platform, and return a message if it could not keep all results, else None.
-
-    The result is also None if the platform did not stop.
-    """
+    """Leave the platform; return a message if it stopped but could not keep all results."""
     try:
         result = _call("leave", *_port_of(platform), *folder, seconds=_STOP_SECONDS)
     except LocalPlatformError as error:

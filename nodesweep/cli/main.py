@@ -1,4 +1,4 @@
-"""The commands of nodesweep, a thin layer over the flows; slow imports happen on use.
+"""The commands of nodesweep, a thin layer over the flows; slow modules are imported on use.
 
 Exit codes: 0 done, 1 a run failed or `compare` or `history` found a regression, 2 bad config or
 arguments, 3 preflight refused.
@@ -104,8 +104,8 @@ def main() -> None:
 @click.option(
     "--confirm",
     is_flag=True,
-    help="With sweep.design: predict, then also run the predicted node count that matters most"
-    " for the recommendation.",
+    help="If sweep.design is predict: also run the predicted node count that matters most for the"
+    " recommendation.",
 )
 @click.option(
     "--detach",
@@ -219,7 +219,7 @@ def run_detached(benchmark: BenchmarkConfig, view_options: ViewOptions) -> None:
     platform = own_platform(benchmark.platform)
     if platform is None:
         fail(
-            "--detach: a platform started by this command (platform.autostart) would end with it,"
+            "--detach: a platform started by this command (platform.autostart) would stop with it,"
             " and so would its jobs; start one first: nodesweep local start",
             PREFLIGHT_REFUSED,
         )
@@ -234,7 +234,7 @@ def run_detached(benchmark: BenchmarkConfig, view_options: ViewOptions) -> None:
         sweep = call_flow(start_detached_sweep, config=benchmark)
     print_text("\n".join(sweep.job_names))
     collect = f"nodesweep collect {sweep.sweep_id}"
-    message = f"sweep {sweep.sweep_id} runs in the background; for its report: {collect}"
+    message = f"sweep {sweep.sweep_id} runs in the background; create its report with: {collect}"
     print_text(as_typed(message))
     if sweep.refused:
         from nodesweep.scaling.formats import pluralize
@@ -319,10 +319,10 @@ def plan(
 @set_option
 @guarded
 def requests(config: Path, overrides: tuple[str, ...]) -> None:
-    """Print the backend's request for every point as a JSON array; sends nothing.
+    """Print the backend's request for every point as a JSON array, without submitting any.
 
-    The image digest, the sweep id and the dataset upload are created by a run; here they are filled
-    in as far as known without one. Values that look like secrets are masked and named on stderr.
+    A run creates the image digest, the sweep id and the dataset upload, so some of these values are
+    placeholders. Values that look like secrets are masked and named on stderr.
     """
     from nodesweep.cli.commands.plan import plan_of, requests_of
     from nodesweep.flows.stages.offline import raise_if_refused
@@ -542,7 +542,7 @@ def logs(
 )
 @guarded
 def doctor(config: Path | None) -> None:
-    """Check that a run can start here, and suggest fixes; changes nothing.
+    """Check that a run can start here, and suggest fixes, without changing anything.
 
     Exit code 3 if a requirement is missing. Warnings do not prevent a run.
     """

@@ -51,7 +51,7 @@ def print_text(text: str) -> None:
 
 
 def print_notice(text: str) -> None:
-    """Print a line on stderr, escaped, since it may contain names from outside."""
+    """Print a line on stderr with control characters escaped."""
     click.echo(escape_control_characters(text), err=True)
 
 

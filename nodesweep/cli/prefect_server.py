@@ -1,7 +1,7 @@
 """The Prefect API of a command: the configured one, or a server that lives as long as the command.
 
-Prefect would start the same server itself, but would first import all of it and then wait for it.
-Here the server starts while this process imports Prefect.
+Prefect can start the same server itself, but only after importing all of Prefect, and then waits
+for it. Here, the server starts while this process imports Prefect.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
 def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> bool:
     """Wait until the server responds; return False if it ended or made no progress.
 
-    Progress is measured in CPU time, because a busy machine takes several times as long as a quiet
-    one; the limit is Prefect's own.
+    Progress is measured in CPU time, because a busy machine takes several times as long as an idle
+    one. The limit is Prefect's own.
     """
     from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
 

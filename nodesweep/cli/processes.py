@@ -28,7 +28,8 @@ def _fields(pid: int) -> list[str]:
 def start_ticks(pid: int) -> int | None:
     """Return the start time of a process, in clock ticks since boot.
 
-    It tells a process from a later one with the same PID. None if it has ended or is a zombie.
+    It distinguishes a process from a later one with the same PID. The result is None if the process
+    has ended or is a zombie.
     """
     fields = _fields(pid)
     return None if not fields or fields[_STATE] in "ZX" else int(fields[_START_TIME])

@@ -29,7 +29,7 @@ _Result = TypeVar("_Result")
 # Set before Prefect is imported; the user's settings take precedence.
 PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
-    # 3-6 s on two quiet cores, several times that on busy ones
+    # 3-6 s on two idle cores, several times as long on busy ones
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     # The command prints the error once; Prefect's record of the run keeps the traceback.
@@ -45,7 +45,7 @@ def command_session(
 ) -> Iterator[None]:
     """Show events on stderr, and handle SIGTERM like Ctrl-C; Prefect is not needed.
 
-    With `knows_jobs` the events name the jobs, and a Ctrl-C announces which of them it ends.
+    With `knows_jobs`, the events name the jobs, and Ctrl-C announces which jobs it stops.
     """
     events = EventStream(view_options or ViewOptions("plain"), sys.stderr)
     events.attach()
@@ -93,7 +93,7 @@ def flow_session(
     is_plain = autostart or not platform.autostart
     section = platform if is_plain else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
-    # In any case, the thread ends before the platform is stopped.
+    # The thread always ends before the platform is stopped.
     with (
         command_session(view_options),
         ExitStack() as stack,

@@ -24,7 +24,7 @@ def record_stop(
     """Record the stop at the configured Prefect server, if any.
 
     Returns:
-        The reason it was not possible; None on success.
+        The reason why the stop could not be recorded; None on success.
     """
     command = [sys.executable, "-P", "-m", "nodesweep.cli.stop_record", sweep]
     try:
@@ -73,7 +73,7 @@ def _main() -> int:
     except Exception as error:
         try:
             print(explain(error)[0])
-        except Exception:  # Prefect may raise anything
+        except Exception:  # Prefect can raise anything
             print(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
         return 1
     return 0

@@ -38,7 +38,7 @@ def known_sweeps(directory: Path) -> list[str]:
 
 
 def _may_be_sweep(folder: Path) -> bool:
-    """Return True for sweep folders and for unreadable ones, whose reader reports the reason."""
+    """Return True for sweep folders, and for unreadable ones, which are reported when read."""
     try:
         return any((folder / file).is_file() for file in (names.SWEEP_RECORD, names.REPORT_JSON))
     except OSError:

@@ -23,7 +23,7 @@ LARGEST = Shape("two-node job", nodes=2)
 
 
 def credentials(trial: Trial) -> Mapping[str, Any]:
-    """Check that the credentials are of the account of the jobs' role."""
+    """Check that the credentials belong to the account of the jobs' role."""
     answer = trial.client("sts").get_caller_identity()
     if answer["Account"] != trial.platform.account_id:
         raise Contradicted("the credentials belong to a different account than the jobs' role")
@@ -74,14 +74,14 @@ def price(trial: Trial) -> Mapping[str, Any]:
 
 
 def base_image(trial: Trial) -> Mapping[str, Any]:
-    """Read the digests of the image's bases from another account's repository."""
+    """Read the digests of the base images from AWS's repositories."""
     config = trial.facts(LARGEST).config
     if trial.instance.emulated or config.image.uri is not None:
         raise Unmet("the image has no base image in another account")
     pinned = pin_base_images(Images(trial.platform, config.image), build_arguments(config.image))
     bases = read_context(config.image, pinned).bases
     if not pinned:
-        raise NoEvidence(f"the registry returned no digest of {', '.join(bases)}")
+        raise NoEvidence(f"the registry returned no digest for {', '.join(bases)}")
     return {"bases": list(bases)}
 
 
@@ -89,7 +89,7 @@ _PARTS = ("AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::CodeBuild::Project",
 
 
 def stack(trial: Trial) -> Mapping[str, Any]:
-    """Check that all resources of the bucket's stack are deployed, and none is missing."""
+    """Check that all resources of the bucket's stack exist and are deployed."""
     try:
         answer = trial.client("cloudformation").describe_stack_resources(
             PhysicalResourceId=trial.platform.bucket
@@ -116,7 +116,7 @@ def stack(trial: Trial) -> Mapping[str, Any]:
 
 
 def other_buildspec(trial: Trial) -> Mapping[str, Any]:
-    """Check that the stack's pipeline role may not start a build with another buildspec."""
+    """Check that the stack's pipeline role may not start a build with a different buildspec."""
     if trial.instance.emulated:
         raise Unmet("with emulated nodes, no role limits the builds")
     codebuild = trial.client("codebuild")

@@ -1,6 +1,6 @@
 """The definition of a check: its id, requirements, cost items, and the function that runs it.
 
-The function returns the platform's answer as evidence, or raises one of the exceptions below.
+The function returns evidence from the platform's response, or raises one of the exceptions below.
 Without evidence, a check does not pass.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Status = Literal["pass", "fail", "skip", "not run"]
 Bound = tuple[float | None, str]
-"""A maximum cost in USD, None if the price is unknown, and its derivation."""
+"""A maximum cost in USD (None if the price is unknown) and how it was computed."""
 
 
 class Unmet(Exception):
@@ -28,24 +28,24 @@ class Unmet(Exception):
 
 
 class NoEvidence(Exception):
-    """The answer proves nothing; the result is a failure, or a skip on a foreign emulator."""
+    """The response proves nothing; the result is a failure, or a skip on a foreign emulator."""
 
 
 class Contradicted(Exception):
-    """The answer contradicts what nodesweep expects; the result is a failure."""
+    """The response contradicts what nodesweep expects; the result is a failure."""
 
 
 class NotYet(Exception):
-    """The answer is only available later; the check stays open."""
+    """The evidence will only be available later; the check stays open."""
 
 
 @dataclass(frozen=True)
 class Paid:
-    """A cost item of a check; items of the same name are paid once.
+    """A cost item of a check; several checks can share an item, which is paid only once.
 
     Attributes:
-        name: its name in the bill.
-        bound: returns its maximum cost with a config.
+        name: name of the item in the bill.
+        bound: returns the maximum cost of the item for a config.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Paid:
 
 @dataclass(frozen=True)
 class Shape:
-    """A variation of the config's job; jobs on equal node counts differ by their repeat.
+    """A variation of the config's job; jobs with the same node count need different repeats.
 
     Attributes:
-        name: its name in the bill.
+        name: name of the job in the bill.
         nodes: number of nodes.
-        repeat: the repeat in its name.
+        repeat: repeat number in the job's name.
         spot: True for spot capacity.
-        keep_alive_seconds: seconds for which its nodes are kept afterwards.
+        keep_alive_seconds: seconds for which the nodes are kept after the job.
         asks_for_any_type: True to keep the config's training.instance_fallbacks.
     """
 
@@ -88,7 +88,7 @@ class Shape:
         changed: dict[str, Any] = {"spot": spot, "keep_alive_seconds": self.keep_alive_seconds}
         if not self.asks_for_any_type:
             changed["instance_fallbacks"] = ()
-        if spot is not None:  # a plan's instances are no spot instances
+        if spot is not None:  # the instances of a training plan are not spot instances
             changed["training_plan_arn"] = None
         training = training.model_copy(update=changed)
         return config.model_copy(update={"sweep": sweep, "training": training})
@@ -116,14 +116,14 @@ class Check:
     """One check.
 
     Attributes:
-        id: its id in the result file and nodesweep/conformance/claims.py.
-        title: the statement that it verifies.
-        needs: its requirements, in words.
+        id: id in the result file and nodesweep/conformance/claims.py.
+        title: statement that the check verifies.
+        needs: requirements in words.
         run: runs the check; returns the evidence as JSON values.
-        pays: its cost items.
-        optional: True if it only runs when it is named, or with --all.
-        gates: True if it always runs, and ends the run unless it passes.
-        by_hand: instructions, if no program can do it; it stays open.
+        pays: cost items.
+        optional: True if the check only runs when it is named, or with --all.
+        gates: True if the check always runs, and no other check runs unless it passes.
+        by_hand: instructions for a check that only a person can do; it stays open.
     """
 
     id: str

@@ -112,5 +112,5 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def sentences_of(check: str) -> list[str]:
-    """Return the sentences that a check is about, each with its page."""
+    """Return the sentences that a check verifies, each with its page."""
     return [f"{claim.page}: {claim.text}" for claim in CLAIMS if check in claim.checks]

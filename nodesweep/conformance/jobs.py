@@ -23,7 +23,7 @@ SPOT = Shape("spot job", spot=True)
 KEPT = Shape("job with a warm pool", keep_alive_seconds=300)
 REUSING = Shape("job in the warm pool", repeat=4, keep_alive_seconds=300)
 _LATE_SECONDS = 180.0
-"""Seconds that metrics and the status of kept nodes may lag behind a job's end."""
+"""Seconds that metrics and the status of kept nodes can lag behind a job's end."""
 
 
 def image_build(trial: Trial) -> Mapping[str, Any]:
@@ -84,7 +84,7 @@ def _hosts(job: Observed) -> set[str]:
 
 
 def adoption(trial: Trial) -> Mapping[str, Any]:
-    """Submit the same job again, which must adopt it instead of creating a second one."""
+    """Submit the same request again, which must adopt the job instead of creating a second one."""
     job = trial.ended(ONE)
     launcher = backend_of(trial.platform).launcher()
     again = launcher.submit(job.spec)
@@ -97,7 +97,7 @@ def adoption(trial: Trial) -> Mapping[str, Any]:
 
 
 def phases(trial: Trial) -> Mapping[str, Any]:
-    """Read the duration of the job's phases."""
+    """Read the durations of the job's phases."""
     seconds = trial.completed(ONE).status.phase_seconds
     if TRAINING_PHASE not in seconds:
         raise NoEvidence(f"the description has no phase {TRAINING_PHASE}: {seconds}")
@@ -173,11 +173,11 @@ def launcher_status(trial: Trial, name: str) -> Any:
     """Return the job's status.
 
     Raises:
-        NoEvidence: the platform does not know the job.
+        NoEvidence: the platform does not have the job.
     """
     status = backend_of(trial.platform).launcher().status(name)
     if status is None:
-        raise NoEvidence(f"the platform does not know {name}")
+        raise NoEvidence(f"the platform has no job {name}")
     return status
 
 
@@ -186,7 +186,7 @@ def spot(trial: Trial) -> Mapping[str, Any]:
     found = _measured(trial, SPOT)
     status = trial.completed(SPOT).status
     if not status.spot or status.billable_seconds is None:
-        raise NoEvidence("the description does not say that the job ran on spot capacity")
+        raise NoEvidence("the description does not show that the job ran on spot capacity")
     trained = status.training_seconds
     if trained is not None and status.billable_seconds > trained:
         raise Contradicted(f"{status.billable_seconds} s were billed for {trained} s of training")
@@ -194,12 +194,12 @@ def spot(trial: Trial) -> Mapping[str, Any]:
 
 
 def warm_pool(trial: Trial) -> Mapping[str, Any]:
-    """Run a job on the nodes that an identical one has kept."""
+    """Run a job on the nodes that an identical job has kept."""
     if trial.platform.batch is not None:
         raise Unmet("jobs of an AWS Batch queue (platform.batch) keep no nodes")
     first = trial.completed(KEPT)
     if not first.status.keep_alive_seconds:
-        raise NoEvidence("the description does not say that the nodes are kept after the job")
+        raise NoEvidence("the description does not show that the nodes are kept after the job")
     second = trial.completed(REUSING)
     clock, deadline = trial.clock, trial.clock.monotonic() + _LATE_SECONDS
     for pause in intervals(1.0, 15.0):
@@ -240,7 +240,7 @@ def batch_queue(trial: Trial) -> Mapping[str, Any]:
     name = own_name(platform, job.spec.name)
     expected = f"{PREFIX}{payload_name(job.spec.name)}"
     if not re.fullmatch(rf"{expected}[0-9a-f]{{32}}", name):
-        raise Contradicted(f"the training job of the queue is {name}, not {expected} and 32 digits")
+        raise Contradicted(f"the queue's training job is {name}, not {expected} plus 32 hex digits")
     return {"training_job": name, "seconds_to_end": job.status.seconds_to_end}
 
 

@@ -26,7 +26,7 @@ CHECKS: tuple[Check, ...] = (
         "iam:SimulatePrincipalPolicy", account.rule("the role's permissions"),
     ),
     Check(
-        "quota", "the account may use two nodes at once",
+        "quota", "the account's quotas allow two nodes at the same time",
         "servicequotas:ListServiceQuotas", account.rule("service quotas"),
     ),
     Check(
@@ -50,7 +50,7 @@ CHECKS: tuple[Check, ...] = (
         "one node", jobs.one_node, (_BUILD, _OF_ONE),
     ),
     Check(
-        "adoption", "the same request leads to the same job, not to a second one",
+        "adoption", "a repeated request returns the same job instead of creating a second one",
         "one node", jobs.adoption, (_BUILD, _OF_ONE),
     ),
     Check(
@@ -74,7 +74,7 @@ CHECKS: tuple[Check, ...] = (
         "two nodes", jobs.two_nodes, (_BUILD, _OF_TWO),
     ),
     Check(
-        "stop", "a running job's log is followed, and the job stops when asked to",
+        "stop", "a running job's log can be followed, and the job can be stopped",
         "one node", jobs.stop, (_BUILD, jobs.STOPPED.paid),
     ),
     Check(
@@ -86,7 +86,7 @@ CHECKS: tuple[Check, ...] = (
         "a spot quota of one node", jobs.spot, (_BUILD, jobs.SPOT.paid), optional=True,
     ),
     Check(
-        "warm-pool", "a job reuses the nodes that an identical one has kept",
+        "warm-pool", "a job reuses the nodes that an identical job has kept",
         "a warm pool quota of one node", jobs.warm_pool,
         (_BUILD, jobs.KEPT.paid, jobs.REUSING.paid), optional=True,
     ),
@@ -106,7 +106,7 @@ CHECKS: tuple[Check, ...] = (
         "a config for a type with GPUs, two nodes", jobs.nccl, (_BUILD, _OF_TWO), optional=True,
     ),
     Check(
-        "batch-queue", "AWS Batch starts the job of a queue under the name by which it is found",
+        "batch-queue", "AWS Batch names the training job of a queue as nodesweep expects",
         "platform.batch, one node", jobs.batch_queue, (_BUILD, _OF_ONE), optional=True,
     ),
     Check(
@@ -125,8 +125,9 @@ CHECKS: tuple[Check, ...] = (
         (_BUILD, _OF_ONE, Paid("Cost Explorer", services.request_bound)), optional=True,
     ),
     Check(
-        "job-events", "EventBridge's event of an ended job starts the deployment collect",
+        "job-events", "EventBridge's event for an ended job starts the deployment collect",
         "a Prefect server that EventBridge reaches over HTTPS", services.by_hand, optional=True,
-        by_hand="set up the rule in docs/production.md, run a --detach sweep and see collect run",
+        by_hand="set up the rule in docs/production.md, run a sweep with --detach, and check that"
+        " collect runs",
     ),
 )  # fmt: skip

@@ -43,7 +43,7 @@ AWS, LOCAL, FOREIGN = "aws", "local platform", "foreign emulator"
 
 
 class BillLine(NamedTuple):
-    """A check in the bill, with the cost that it adds to the checks above it.
+    """A line of the bill: a check, and the cost that it adds to the lines above.
 
     `usd` is None if the price is unknown.
     """
@@ -57,7 +57,7 @@ def chosen(names_: Sequence[str], everything: bool) -> tuple[Check, ...]:
     """Return the named checks and those that gate others; by default all that are not optional.
 
     Raises:
-        ValueError: a name is not that of a check.
+        ValueError: no check has this name.
     """
     known = [check.id for check in CHECKS]
     if unknown := sorted(set(names_) - set(known)):
@@ -87,7 +87,7 @@ def _new(pays: Iterable[Paid], paid: set[str]) -> list[Paid]:
 
 
 def bill_problem(lines: Iterable[BillLine], limit_usd: float, spent_usd: float = 0.0) -> str | None:
-    """Return why these checks may not run; None if they may.
+    """Return why these checks are refused; None if they can run.
 
     Args:
         lines: the bill.
@@ -175,7 +175,7 @@ class Record:
             ) from None
         if same != (FORMAT, digest[:16], where["platform"]):
             raise OtherRecord(
-                f"{path} is the result of another config or platform; use another file "
+                f"{path} is the result of a different config or platform; use another file "
                 "(--result), or delete it"
             )
         return cls(path, content)
@@ -273,7 +273,7 @@ def run_checks(
     lines: Sequence[BillLine],
     show: Callable[[Check, Mapping[str, Any]], None],
 ) -> None:
-    """Run the checks, write each outcome, and end every job.
+    """Run the checks, write each outcome, and stop every job.
 
     Args:
         record: the result file.
@@ -282,7 +282,7 @@ def run_checks(
         show: called with each outcome.
 
     Raises:
-        BotoCoreError: the platform does not answer; the result file has the outcomes so far.
+        BotoCoreError: the platform does not respond; the result file has the outcomes so far.
     """
     try:
         with ExitStack() as stack:
@@ -306,7 +306,7 @@ def run_checks(
 
 
 def outcome(check: Check, trial: Trial, where: str) -> dict[str, Any]:
-    """Return a check's entry of the result file.
+    """Run a check and return its entry for the result file.
 
     On an emulator other than nodesweep's, failed calls and missing evidence are skips.
     """
@@ -338,7 +338,7 @@ def outcome(check: Check, trial: Trial, where: str) -> dict[str, Any]:
 
 
 def counts(record: Record) -> dict[Status, int]:
-    """Return how many checks have each status."""
+    """Return the number of checks by status."""
     found: dict[Status, int] = {"pass": 0, "fail": 0, "skip": 0, "not run": 0}
     for check in CHECKS:
         found[record.status(check)] += 1

@@ -119,7 +119,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
 
 
 def cost_figures(trial: Trial) -> Mapping[str, Any]:
-    """Check that the day's node-hours in Cost Explorer are at least the one-node job's.
+    """Check that Cost Explorer's node-hours for the day are at least those of the one-node job.
 
     Raises:
         NotYet: the job ended less than a day ago.
@@ -130,7 +130,7 @@ def cost_figures(trial: Trial) -> Mapping[str, Any]:
     if status.ended_at is None or not status.billed_node_seconds:
         raise NoEvidence("the job has no billed seconds to compare with")
     if trial.clock.now() - status.ended_at < _FIGURES_AFTER:
-        raise NotYet("Cost Explorer has a day's figures a day later; run this check again tomorrow")
+        raise NotYet("Cost Explorer shows costs a day later; run this check again tomorrow")
     kind, day = status.instance_type or trial.instance.instance_type, status.ended_at.date()
     platform = trial.platform.model_copy(update={"region": "us-east-1"})
     answer = aws_client("ce", platform).get_cost_and_usage(

@@ -81,7 +81,7 @@ class Trial:
     on_job: Callable[[str], None] = lambda name: None
     clock: Clock = field(default_factory=Clock)
     owner: SweepOwner | None = None
-    """The heartbeat of the jobs' owner, once there may be jobs."""
+    """Heartbeat of the jobs' owner; None until a job can exist."""
     _observed: dict[Shape, Observed] = field(default_factory=dict)
     _inputs: ResolvedInputs | None = None
     _image: Image | None = None
@@ -106,7 +106,7 @@ class Trial:
         return read_facts(shape.config(self.config))
 
     def image(self) -> Image:
-        """Return the training image, found or built as a run does; a build is tried once.
+        """Return the training image, found or built as in a run; a failed build is not retried.
 
         Raises:
             Unmet: an earlier check failed to find or build it.
@@ -135,7 +135,7 @@ class Trial:
         return wait_for_image_build(images, context, started)
 
     def inputs(self) -> ResolvedInputs:
-        """Return the jobs' inputs; builds or uploads image, code and data as a run does."""
+        """Return the jobs' inputs, after building or uploading image, code and data as in a run."""
         if self._inputs is None:
             config, backend = self.config, backend_of(self.platform)
             image = self.image()
@@ -167,7 +167,7 @@ class Trial:
         return describe_remote_dataset(RemoteSource(self.platform, section))
 
     def spec(self, shape: Shape, attempt: int = 1) -> JobSpec:
-        """Return the job of a shape, named after this trial."""
+        """Return the job of a shape; its name derives from the trial's sweep id."""
         config = shape.config(self.config)
         [point] = plan_sweep(config, self.instance).points
         return build_spec(
@@ -179,9 +179,9 @@ class Trial:
         )
 
     def submit(self, shape: Shape, anew: bool = False) -> JobSpec:
-        """Start the job of a shape, or adopt the one that an interrupted run has left.
+        """Start the job of a shape, or adopt the job of an interrupted run.
 
-        A job that was stopped when that run ended is replaced by another attempt.
+        A job that was stopped when that run ended is replaced by a new attempt.
 
         Args:
             shape: the job.
@@ -198,7 +198,7 @@ class Trial:
         return spec
 
     def follow(self, spec: JobSpec, until: Callable[[Observed], bool] | None = None) -> Observed:
-        """Wait for the job's end, or until a poll at which `until` returns True."""
+        """Wait until the job ends, or until `until` returns True at a poll."""
         launcher, config = backend_of(self.platform).launcher(), self.config
         log = launcher.logs(spec.name, names.sweep_started(self.sweep))
         seen = Observed(spec, JobStatus(spec.name, "running"))
@@ -250,10 +250,10 @@ class Trial:
         return job
 
     def end_jobs(self) -> None:
-        """Stop the jobs that still run, and release kept nodes; also after a Ctrl-C."""
+        """Stop running jobs and release kept nodes, even after Ctrl-C."""
         with best_effort(
-            f"some jobs of {self.sweep} may still run; stop them with nodesweep stop {self.sweep} "
-            "--config CONFIG"
+            f"some jobs of {self.sweep} may still be running; stop them with nodesweep stop "
+            f"{self.sweep} --config CONFIG"
         ):
             backend = backend_of(self.platform)
             stop_sweep_jobs_now(backend, self.sweep)

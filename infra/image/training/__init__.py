@@ -1,5 +1,5 @@
 """The image's training program: one concern per module, assembled by `training.run`.
 
-Nothing at this level imports torch, so that arguments, batch arithmetic, sampling, and the
-arithmetic of clocks are checked without it.
+This file imports nothing, so arguments, batch arithmetic, sampling, and clock arithmetic can be
+tested without torch.
 """

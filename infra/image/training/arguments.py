@@ -31,7 +31,7 @@ SPLITTING_DEGREES = ("tensor_parallel_degree", "context_parallel_degree", "exper
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; `python train.py --help` lists what is allowed")
+        raise UserError(f"{message}; `python train.py --help` lists the options")
 
 
 def _whole(minimum: int) -> Any:
@@ -114,9 +114,9 @@ def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
 def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the folder in which SageMaker keeps checkpoints across interruptions, or None.
 
-    checkpointconfig.json names the folder; without that file, it is /opt/ml/checkpoints if this
-    exists. The local platform redirects /opt/ml (SAGEMAKER_BASE_DIR) to a folder that always has
-    checkpoints/, so without the file the result is None there.
+    checkpointconfig.json names the folder. Without that file, it is /opt/ml/checkpoints if that
+    folder exists. The local platform redirects /opt/ml (SAGEMAKER_BASE_DIR) to a folder that always
+    has checkpoints/, so there the result is None without the file.
     """
     base = Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
     try:
@@ -132,8 +132,8 @@ def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path 
 def _option(group: str, default: Any = None, **options: Any) -> dict[str, Any]:
     """Return metadata that makes a field a command-line option.
 
-    `group` is its heading in `--help`; a callable `default` receives the environment; `options` are
-    passed to argparse.
+    `group` is the option's heading in `--help`. A callable `default` receives the environment.
+    `options` are passed to argparse.
     """
     return {"group": group, "default": default, **options}
 
@@ -252,14 +252,14 @@ class TrainingArguments:
             _OPTIMISATION,
             "none",
             choices=RULES,
-            help="how to scale --learning-rate with the global batch",
+            help="how to scale --learning-rate with the global batch size",
         )
     )
     base_global_batch_size: int | None = field(
         metadata=_option(
             _OPTIMISATION,
             type=_whole(1),
-            help="the global batch that --learning-rate was tuned for",
+            help="the global batch size that --learning-rate was tuned for",
         )
     )
     warmup_steps: int = field(
@@ -316,7 +316,7 @@ class TrainingArguments:
             default_checkpoint_dir,
             type=_folder_or_none,
             help=(
-                "folder to write last.ckpt to and resume from; none: no such checkpoints; default:"
+                "folder to write last.ckpt to and resume from; none: write no last.ckpt; default:"
                 " SageMaker's folder, if any"
             ),
         )
@@ -373,7 +373,7 @@ class TrainingArguments:
     tensorboard_dir: Path | None = field(
         metadata=_option(
             _MEASUREMENT,
-            # /opt/ml/output/tensorboard where SageMaker uploads it to S3 during the run
+            # /opt/ml/output/tensorboard if SageMaker uploads it to S3 during the run
             lambda environment: environment.get("TENSORBOARD_DIR"),
             type=Path,
             help="default: tensorboard under --output-data-dir",

@@ -2,8 +2,8 @@
 
 Importing torch takes most of a minute at a fifth of a core, so the local platform boots nodes
 unthrottled: each node writes `ready`, then the platform applies the CPU quota to all nodes and
-writes `go`. A node writes `done` when it has nothing left to measure, so that the platform may lift
-the quota. AWS does not set SM_BOOT_BARRIER_DIR, so that no node waits there.
+writes `go`. A node writes `done` when it has nothing left to measure, so that the platform can lift
+the quota. AWS does not set SM_BOOT_BARRIER_DIR, so no node waits there.
 """
 
 from __future__ import annotations

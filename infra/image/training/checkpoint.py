@@ -1,8 +1,8 @@
 """Checkpoints that an interrupted run (managed spot) resumes from: rank 0's `last.ckpt`.
 
-Checkpoints are written atomically, in Lightning's format of weights, optimizer, schedule, and
-callbacks. They lack its loop counters, because a resumed run starts a new fit whose data begin at
-the step reached.
+Checkpoints are written atomically, in Lightning's format, with weights, optimizer, schedule, and
+callbacks. They lack Lightning's loop counters, because a resumed run starts a new fit whose data
+begin at the step reached.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAST, BEST = "last.ckpt", "best.ckpt"
 class ResumeCheckpoints(pl.Callback):
     """Writes `last.ckpt` every `every_steps` steps and after each epoch, except at the last step.
 
-    `facts` determine the model and the order of the data; a checkpoint with other facts is
+    `facts` determine the model and the order of the data. A checkpoint with different facts is
     rejected.
     """
 
@@ -61,7 +61,7 @@ class ResumeCheckpoints(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Write and time a checkpoint after a probe that ended before its first checkpoint.
 
-        The clock of the training has stopped by then.
+        The train clock has already stopped.
         """
         measured = self._measurement
         if measured.probe and measured.planned_checkpoints and not measured.checkpoint_seconds:
@@ -108,10 +108,10 @@ class ResumeCheckpoints(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Reject a checkpoint with other facts.
+        """Reject a checkpoint with different facts.
 
         Raises:
-            UserError: The checkpoint belongs to a run with other facts.
+            UserError: The checkpoint belongs to a run with different facts.
         """
         facts = {**self._facts, "dataset_rows": table_data(trainer).row_count}
         saved = checkpoint.get("facts", {})
@@ -119,7 +119,7 @@ class ResumeCheckpoints(pl.Callback):
             if saved.get(name) != value:
                 raise UserError(
                     f"{self._folder / LAST} is from a run with {name} {saved.get(name)}, but this"
-                    f" run has {value}: remove it or choose another --checkpoint-dir"
+                    f" run has {value}: remove it or choose a different --checkpoint-dir"
                 )
 
 

@@ -3,7 +3,7 @@
 plain     one process per node; nodes are SM_HOSTS in sorted order
 torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
 mpi       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
-          (SM_CURRENT_HOST is the master's on every rank there)
+          (with mpi, SM_CURRENT_HOST is the master on every rank)
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _positions(
     """Return (nodes, node rank, processes per node, local rank).
 
     Raises:
-        UserError: Ranks are not numbered node by node, or nodes differ in their processes.
+        UserError: Ranks are not numbered node by node, or nodes have different process counts.
     """
     world_size, local = _integer(environment, size, 1), _integer(environment, local_rank, 0)
     # Some launchers do not set the processes per node, which are the same on every node.

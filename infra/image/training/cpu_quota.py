@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_quota_cores(process_root: Path = Path("/proc/self")) -> float | None:
-    """Return the tightest quota of the enclosing groups, in cores; None without a quota."""
+    """Return the lowest quota of the enclosing groups, in cores; None without a quota."""
     quotas = [quota for group in _groups(process_root) if (quota := _read_quota(group)) is not None]
     return min(quotas, default=None)
 

@@ -174,7 +174,7 @@ def _resume_checkpoints(
 def _prepared_folder(cluster: Cluster) -> Path:
     """Return a folder for this node, shared by all its ranks.
 
-    Emulated nodes share the machine's temporary folder, so its name must differ between nodes.
+    Emulated nodes share the machine's temporary folder, so each node needs a different name.
     """
     base = os.environ.get("SM_INPUT_DIR")
     if base is not None:
@@ -234,8 +234,8 @@ def _build_trainer(
         reload_dataloaders_every_n_epochs=1 if resumes else 0,
     )
     # Lightning 2.6 broadcasts rank 0's SIGTERM flag before every batch and waits for it: a
-    # collective per step and, on a GPU, a synchronization. Here SIGTERM ends the process at once
-    # (measuring/callback.py).
+    # collective per step and, on a GPU, a synchronization. Here, SIGTERM ends the process
+    # immediately (measuring/callback.py).
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     return trainer
 

@@ -1,8 +1,8 @@
-"""PyTorch features that not every supported release has, and the error where one is missing.
+"""PyTorch features that some supported releases lack, and the error if one is missing.
 
-Everything else the program uses exists in every release from OLDEST on:
-tests/infra/image/test_torch_names.py checks it against their sources, and `make matrix` runs it on
-each.
+Everything else that the program uses exists in every release from OLDEST on.
+tests/infra/image/test_torch_names.py checks this against the sources of the releases, and
+`make matrix` runs the program on each release.
 """
 
 from __future__ import annotations

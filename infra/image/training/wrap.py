@@ -86,7 +86,7 @@ def _run_here(cluster: Cluster, script: list[str], environment: MutableMapping[s
 
 
 def _run_processes(cluster: Cluster, script: list[str]) -> int:
-    """Start one child per local rank; the first failure ends the others and sets the exit code."""
+    """Start one child per local rank; the first failure stops the others and sets the exit code."""
     children = []
     for local_rank in range(cluster.processes_per_node):
         variables = torch_variables(replace(cluster, local_rank=local_rank))

@@ -74,7 +74,7 @@ def config_group() -> None:
 @click.option(
     "--region",
     metavar="REGION",
-    help="Region of the stack; default: that of your AWS configuration.",
+    help="Region of the stack; default: the region of your AWS configuration.",
 )
 @click.option(
     "--endpoint-url", metavar="URL", help="Local platform that holds the stack; default: AWS."

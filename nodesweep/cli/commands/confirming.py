@@ -64,8 +64,8 @@ def last_report(config: BenchmarkConfig, sweep: str | None) -> ScalingReport | N
 def _stored(config: BenchmarkConfig, sweep: str) -> bytes | None:
     """Return the content of a sweep's report.json in the store; None if there is none.
 
-    It is also None without an id: such a `--resume` only continues unfinished sweeps, which have
-    not confirmed any count yet.
+    Without an id, the result is None, because `--resume` then only continues unfinished sweeps,
+    which have not confirmed any node count yet.
     """
     from nodesweep.errors import best_effort
     from nodesweep.launch.registry import store_of
@@ -83,8 +83,8 @@ def with_confirm(
 ) -> BenchmarkConfig | None:
     """Return the config with the node count to measure; print the reason if there is none.
 
-    A count that is measured in `report`, but not in `last`, was confirmed by an earlier command
-    that was cut off.
+    A node count that is measured in `report`, but not in `last`, was confirmed by an earlier
+    command that was interrupted.
 
     Args:
         config: Config of the sweep.
@@ -109,7 +109,7 @@ def with_confirm(
         print_event(
             "nothing-to-confirm",
             f"--confirm: the earlier command's run on {measured} nodes has ended and is in"
-            " this report; repeat the command to confirm another count",
+            " this report; repeat the command to confirm a different node count",
         )
         return None
     prediction = report.prediction
@@ -122,7 +122,7 @@ def with_confirm(
     if job is None:
         print_event(
             "nothing-to-confirm",
-            "--confirm: no predicted count could change the recommendation",
+            "--confirm: no predicted node count could change the recommendation",
         )
         return None
     print_event(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def _choice(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that choose checks."""
     for option in (
         click.option(
             "--limit-usd",

@@ -40,7 +40,7 @@ _CALL_SECONDS, _PREFECT_SECONDS = 5.0, 25.0
 _ANSWER_SECONDS = 2.0
 _LEAST_JAVA, _INSTALL_JAVA = 17, "apt-get install openjdk-17-jre-headless"
 _IMAGES_BYTES, _FILES_BYTES = (2 * 2**30, 10 * 2**30), (100 * 2**20, 2**30)
-"""Free bytes without which a run cannot start, and that are certainly enough."""
+"""Free bytes that a run needs to start, and that are certainly enough."""
 _STORAGE_FORMATS = {"podman": "{{.Store.GraphRoot}}", "docker": "{{.DockerRootDir}}"}
 
 State = Literal["ok", "warning", "missing"]
@@ -68,11 +68,11 @@ Check = Callable[[BenchmarkConfig], Finding]
 
 
 def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tuple[str, Finding]]:
-    """Run all checks that the config needs in parallel; return (name, finding) for each.
+    """Run the checks for a config in parallel, and return (name, finding) for each.
 
     Args:
         config: The config to run.
-        seconds: Deadline per check; one that takes longer is abandoned with a warning.
+        seconds: Deadline of a check; a check that takes longer is abandoned with a warning.
     """
     from nodesweep.launch.registry import backend_of
 
@@ -141,7 +141,7 @@ def check_folders(config: BenchmarkConfig) -> Finding:
 
 
 def check_disk(config: BenchmarkConfig) -> Finding:
-    """Check free disk space in every folder that a run writes to; images need the most of it."""
+    """Check the free disk space in every folder that a run writes to."""
     state: State = "ok"
     texts, remedies = [], []
     for place in _written_places(config):
@@ -157,7 +157,6 @@ def check_disk(config: BenchmarkConfig) -> Finding:
 
 
 def _written_places(config: BenchmarkConfig) -> list[_Place]:
-    """Return the folders that a run of this config writes to on this machine."""
     platform = config.platform
     places: list[_Place] = []
     if platform.autostart:
@@ -177,7 +176,7 @@ def _written_places(config: BenchmarkConfig) -> list[_Place]:
 
 
 def _container_storage(programs: tuple[str, ...]) -> Path | None:
-    """Return where the first container program that responds keeps images; None without one."""
+    """Return the image folder of the first container program that responds; None if none does."""
     for name in programs:
         if program := shutil.which(name):
             with suppress(OSError, subprocess.SubprocessError):
@@ -230,7 +229,7 @@ def check_control_groups(config: BenchmarkConfig) -> Finding:
 
 
 def check_containers(config: BenchmarkConfig) -> Finding:
-    """Check only that a container program is installed; running one would create a container."""
+    """Check that a container program is installed, without running a container."""
     for name in ("podman", "docker"):
         if program := shutil.which(name):
             if os.geteuid() != 0:

@@ -1,7 +1,7 @@
-"""`nodesweep run --resume SWEEP_ID --as-started` of a finished sweep, from its local report.
+"""Serve `nodesweep run --resume SWEEP_ID --as-started` from the local report of a finished sweep.
 
-The decision needs only the reports directory, whichever platform the sweep ran on. Without
-`--as-started`, a run compares code, data and image with the sweep's and needs the platform.
+This needs only the reports directory, whichever platform the sweep ran on. Without `--as-started`,
+a run also checks whether code, data and image have changed, which needs the platform.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def finished_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None
     """Return the local report of a finished sweep if resuming would only reproduce it.
 
     Returns:
-        The report; None if resuming might run jobs, need the platform, or report something else.
+        The report; None if resuming might run jobs, need the platform, or produce a different
+        report.
     """
     directory = Path(config.report.directory)
     folder = directory / sweep

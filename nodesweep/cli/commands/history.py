@@ -46,7 +46,8 @@ def show_history(
         benchmark: Name of the benchmark.
         nodes: Show only this node count.
         tolerance: Fraction by which a sweep may be slower.
-        reference: Id, or its beginning, of the first sweep from which the level is learned.
+        reference: Id, or the beginning of an id, of the first sweep that the normal level is
+            learned from.
 
     Returns:
         True if the latest sweep raises an alarm.
@@ -83,7 +84,7 @@ def show_history(
 def read_frames(config: BenchmarkConfig, benchmark: str) -> list[DataFrame]:
     """Return the rows of each sweep of a benchmark, oldest first.
 
-    Unreadable tables are left out and named on stderr.
+    Unreadable files are skipped with a notice on stderr.
 
     Raises:
         HistoryError: The bucket has no history of the benchmark.
@@ -92,7 +93,7 @@ def read_frames(config: BenchmarkConfig, benchmark: str) -> list[DataFrame]:
 
 
 def parse_readable(files: Mapping[str, bytes]) -> list[DataFrame]:
-    """Return the rows of each file; unreadable ones are left out and named on stderr.
+    """Return the rows of each file; unreadable files are skipped with a notice on stderr.
 
     Args:
         files: Content of each file by its URI.
@@ -102,7 +103,7 @@ def parse_readable(files: Mapping[str, bytes]) -> list[DataFrame]:
         try:
             frames.append(parse_history(body, uri))
         except HistoryError as error:
-            print_notice(f"nodesweep: history file left out: {error}")
+            print_notice(f"nodesweep: history file skipped: {error}")
     return frames
 
 

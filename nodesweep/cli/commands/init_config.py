@@ -28,11 +28,11 @@ def init_config(
 ) -> str:
     """Return the text of a config for a deployed stack, and write it to `output` if given.
 
-    Paths in the config are relative to that file, or to the working directory.
+    Paths in the config are relative to the folder of `output`, by default the working directory.
 
     Args:
         stack_name: Name of the stack.
-        region: Its region; None for the default of the AWS configuration.
+        region: Region of the stack; None for the default of the AWS configuration.
         local: The local platform that holds the stack; None for AWS.
         output: File to write.
         force: Overwrite an existing file.
@@ -65,7 +65,7 @@ def init_script(
         script: The training script; None to write an example as code/train.py next to the config.
         output: Config file to write.
         force: Overwrite existing files.
-        shared: Folder that the nodes of the Slurm cluster share; None: this machine.
+        shared: Folder that the nodes of the Slurm cluster share; None to measure on this machine.
 
     Returns:
         The script's path, and the notices from preflight.

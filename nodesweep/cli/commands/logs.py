@@ -52,7 +52,7 @@ class LogFilter:
 
 
 def _key_of(job: str) -> names.JobKey:
-    """Return a job's key; in a Processing job's, `nodes` is a placeholder."""
+    """Return a job's key; for a Processing job, `nodes` is a placeholder."""
     attempt = names.attempt_of_validation_job(job)
     return names.parse_job_name(job) or names.JobKey("", _OF_VALIDATION, 0, attempt or 0)
 
@@ -79,7 +79,7 @@ def show_logs(
         sweep: Id of the sweep.
         wanted: Filter on the lines.
         follow_seconds: Maximum time to follow running jobs; None prints only the existing lines.
-        clock: Source of the time; tests pass their own.
+        clock: Source of time; tests pass a fake clock.
 
     Raises:
         SweepNotFound: No log matches.
@@ -111,7 +111,7 @@ def show_logs(
 
 
 def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
-    """Return the sweep's training and Processing jobs; those from lists lack some status fields."""
+    """Return the sweep's training and Processing jobs; jobs from lists lack some status fields."""
     backend = backend_of(config.platform)
     launcher = backend.launcher()
     jobs = list(launcher.jobs_of(sweep))
@@ -126,7 +126,7 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> bool:
     """Return True if no job is running and none will be started.
 
-    This is so if the report is newer than the last job, or if the sweep's owner is gone.
+    The sweep is over if its report is newer than the last job, or if its owner is gone.
     """
     if any(not job.has_ended for job in jobs):
         return False
@@ -169,7 +169,7 @@ class _LogPrinter:
                 self._done.add(name)
 
     def _save(self, job: JobStatus) -> None:
-        """Save an ended job's log, unless that is done; an incomplete copy is better than none."""
+        """Save an ended job's log, unless this is done; on failure, an existing copy is kept."""
         if is_saved(job, self._folder):
             return
         has_copy = bool(saved_files(job.name, self._folder))

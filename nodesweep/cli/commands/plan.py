@@ -43,7 +43,7 @@ def plan_of(config: BenchmarkConfig) -> CheckedSweep:
 
 
 def describe_plan(checked: CheckedSweep) -> str:
-    """Return the points in the order they run and the cost bound, as text."""
+    """Return the points in execution order and the cost bound, as text."""
     facts, plan = checked.facts, checked.facts.plan
     config = facts.config
     training, sweep = config.training, config.sweep
@@ -105,9 +105,9 @@ def describe_plan(checked: CheckedSweep) -> str:
 
 
 def _of_full_sweep(config: BenchmarkConfig) -> str:
-    """Return the maximum node-hours as a percentage of a full sweep's with as many runs per count.
+    """Compare the maximum node-hours with those of a full sweep, which has as many runs per count.
 
-    The text is "" if the design predicts no node count.
+    The text is "" unless the design predicts node counts.
     """
     if not config.sweep.rules.predicts:
         return ""
@@ -118,14 +118,14 @@ def _of_full_sweep(config: BenchmarkConfig) -> str:
 
 
 def _repeated(config: BenchmarkConfig) -> list[str]:
-    """Return a line about repeats of contended runs if any nodes are emulated, else no line."""
+    """Return a line about repeats of contended runs; an empty list if no nodes are emulated."""
     if not any(config.node_type(name).emulated for name in config.instance_types):
         return []
     return [f"a run whose nodes were contended is repeated, at most {MOST_REPEATS} times"]
 
 
 def _amount(config: BenchmarkConfig) -> list[str]:
-    """Return a line about the step count, or no line if the program sets its own work."""
+    """Return a line about the step count; an empty list if the program decides it."""
     every = {config.of_arm(name).training.steps for name in config.arm_names}
     steps = [one for one in every if one is not None]
     if steps:
@@ -190,7 +190,7 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
 
 
 def _old_prices(facts: Facts) -> list[str]:
-    """Return a line on each price that is too old to rely on."""
+    """Return a line about each price that is out of date."""
     today, region = datetime.now(UTC).date(), facts.config.platform.region
     prices = {arm.instance.instance_type: price_of(arm.instance, region) for arm in facts.each}
     return [
@@ -208,7 +208,7 @@ def _mean_price(plan: SweepPlan) -> float | None:
 
 
 def _packages(facts: Facts) -> list[str]:
-    """Return lines on how requirements.txt is installed, as far as known without an account."""
+    """Describe how requirements.txt is installed, as far as this is known without an account."""
     packages = facts.files.requirements
     if packages is None:
         return []
@@ -292,7 +292,7 @@ def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
 
 
 def _container(config: BenchmarkConfig, facts: Facts) -> str | None:
-    """Return the configured existing image, if any; a run pins AWS's container by digest."""
+    """Return the existing image that the config names; None if a run builds one."""
     uri = facts.config.image.uri
     if uri is None:
         read_context(config.image)

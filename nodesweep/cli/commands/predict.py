@@ -26,7 +26,8 @@ from nodesweep.cli.sweep_ids import complete_sweep_or_file
     "--batches",
     multiple=True,
     metavar="REPORT",
-    help="Report whose one-node runs show the compute time of another global batch; repeatable.",
+    help="Report whose one-node runs show the compute time of a different global batch size;"
+    " repeatable.",
 )
 @click.option(
     "--config",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import httpx
 
 ANSWER_SECONDS, _FURTHER_SECONDS = 10.0, 3.0
-"""Timeouts of the first call, which shows whether there is a server, and of the next three."""
+"""Timeouts of the first call, which shows whether there is a server, and of the later calls."""
 _CANCELLING_SECONDS = 60.0
 """Time within which a cancelled run's process is killed; the run's hook may still wait for jobs."""
 _POOL = "nodesweep"  # as in prefect.yaml
@@ -41,7 +41,7 @@ def check_prefect_server() -> tuple[Literal["ok", "warning", "missing"], str, st
         from prefect.settings import get_current_settings
 
         settings = get_current_settings()
-    except Exception as error:  # Prefect's import may raise anything for an invalid setting
+    except Exception as error:  # Prefect's import can raise anything for an invalid setting
         words = " ".join(str(error).split())
         return "missing", f"invalid PREFECT_ setting: {words}", "correct or unset it"
     if settings.api.url is None:

@@ -12,7 +12,7 @@ from nodesweep.cli.output import print_notice, print_text
 
 @click.group("prices", short_help="Update the table of prices.")
 def prices_group() -> None:
-    """Update the table of on-demand training prices that costs are computed with."""
+    """Update the table of on-demand training prices that is used to compute costs."""
 
 
 @prices_group.command("refresh", short_help="Read on-demand prices from the AWS Price List.")
@@ -53,7 +53,7 @@ def refresh(regions: tuple[str, ...], origin: str | None, output: Path | None) -
     known, today, found = read_table(path), datetime.now(UTC).date(), PriceTable()
     for new in read_price_list(origin or PRICE_LIST_URL, regions, known, today, print_notice):
         found = found.merged(new)
-        # Another process may have written other regions in the meantime.
+        # Another process may have added other regions since the last write.
         write_atomic(path, table_bytes(read_table(path).merged(found)), SHARED)
         for region, prices in new.regions.items():
             count = len(prices.usd_per_hour)

@@ -34,13 +34,13 @@ def stack_client(region: str | None, local: LocalEndpoint | None) -> Any:
         local: The local platform that holds the stack; None for AWS.
 
     Raises:
-        ConfigError: No region is configured. For a local platform, local_session() may raise other
+        ConfigError: No region is configured. For a local platform, local_session() can raise other
             errors.
     """
     session = boto3.Session(region_name=region)
     if session.region_name is None:
         raise ConfigError(
-            "no region is configured; give the stack's with --region, e.g. --region us-east-1"
+            "no region is configured; give the region of the stack, e.g. --region us-east-1"
         )
     if local is None:
         return client_of(session, "cloudformation", config=_CONFIG)

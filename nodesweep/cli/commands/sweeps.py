@@ -34,7 +34,7 @@ State = Literal["finished", "incomplete", "reported", "no report", "unreadable"]
 _directory_option = click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Reports directory of the sweeps; default: that of --config, or reports/.",
+    help="Reports directory of the sweeps; default: report.directory of --config, or reports/.",
 )
 _config_option = click.option(
     "--config",
@@ -64,9 +64,9 @@ class SweepFacts:
 def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None:
     """List the sweeps in the reports directory, newest first, with state, points and cost.
 
-    States: finished: every point has a completed run; incomplete: some have none; reported: the
-    config cannot be read, so the planned points are unknown; no report: running, or ended before
-    its report; unreadable: the report or record is damaged.
+    States: finished: every point has a completed run; incomplete: some points have none; reported:
+    the config cannot be read, so the planned points are unknown; no report: running, or ended
+    before its report was written; unreadable: the report or record is damaged.
     """
     directory = reports_directory(config, output)
     sweeps = [read_facts(directory, sweep)[0] for sweep in known_sweeps(directory)]
@@ -87,7 +87,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
 @_directory_option
 @guarded
 def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """Print a sweep's report and its path and, if it is unfinished, the commands to resume it."""
+    """Print a sweep's report and, if the sweep is unfinished, the commands to resume it."""
     directory = reports_directory(config, output)
     sweep = _require_local_sweep(resolve_sweep_id(sweep_id, config, output), directory)
     facts, report, benchmark = read_facts(directory, sweep)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nodesweep.scaling.report import ScalingReport
 
 _MOST_RUNS, _MOST_FOLDERS, _MOST_DEPTH = 1_000, 100_000, 6
-"""Limits of a folder of runs, whose files are held in memory."""
+"""Limits for a folder of runs, because its files are held in memory."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -287,8 +287,7 @@ def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
     own_region = next((outcome.region for outcome in outcomes if outcome.region), None)
     if own_region is not None and region not in (None, own_region):
         raise MeasuredTableError(
-            f"region: the table says {own_region}, but {region} was requested; give only"
-            " one of them"
+            f"region: the table has {own_region}, but --region is {region}; give only one of them"
         )
     if instance_type is None:
         return unknown_price(None, "the table has no instance_type")

@@ -1,4 +1,4 @@
-"""Arguments of `nodesweep compare` and `nodesweep history`; slow imports happen on use."""
+"""`nodesweep compare` and `nodesweep history`; slow modules are imported on use."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def compare(
     "--reference",
     metavar="SWEEP",
     shell_complete=complete_sweep,
-    help="Learn the normal level from this sweep instead of from the first.",
+    help="First sweep to learn the normal level from; default: the first of the trend.",
 )
 @tolerance_option
 @output_option

@@ -1,4 +1,4 @@
-"""`--try best` of `run` and `plan`: measure the predicted change that saves most as a variant."""
+"""`--try best`: measure the change with the largest predicted saving, as a variant."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def try_options(command: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     best = click.option(
         "--try", "tried", type=click.Choice(["best"]),
-        help="Measure the change that a finished sweep's report predicts to save most and that the"
-             " config can make, next to the config itself.",
+        help="Also measure the change with the largest saving that a finished sweep's report"
+             " predicts, among the changes that the config can make.",
     )  # fmt: skip
     return best(source(command))
 
@@ -38,7 +38,7 @@ def try_options(command: Callable[..., None]) -> Callable[..., None]:
 def with_trial(
     benchmark: BenchmarkConfig, tried: str | None, source: str | None
 ) -> BenchmarkConfig:
-    """Return the config with the change to try as a variant; unchanged without --try.
+    """Return the config with the change to try as a variant, or unchanged without --try.
 
     Exits with code 0 if there is no change to try, and with 2 if that is unknown.
     """
@@ -72,7 +72,7 @@ def with_trial(
 
 
 def offer_trial(benchmark: BenchmarkConfig, report: ScalingReport) -> None:
-    """Print the command that tries a change predicted by a run's report, if the config can."""
+    """Print the command that tries the predicted change, if the config can make it."""
     from nodesweep.scaling.instances.tried import counted_as, find_trial
 
     counted = counted_as(report, benchmark)
@@ -121,7 +121,7 @@ def _report_to_go_by(benchmark: BenchmarkConfig, source: str | None) -> ScalingR
     else:
         source = resolve_resume_id(source, directory, is_mine)
         if not is_mine(source):
-            fail(f"--from {source}: the sweep was run with another config; omit --from", BAD_INPUT)
+            fail(f"--from {source}: the sweep has a different config; omit --from", BAD_INPUT)
     if source is None:
         fail(
             f"--try best: no finished sweep of this config in {directory}; run it first:"
@@ -153,7 +153,7 @@ def _why_unknown(report: ScalingReport) -> str:
     why = f": {'; '.join(reasons)}"
     if not reasons:
         why = f"; if an older version wrote it, rebuild it: nodesweep report {report.sweep_id}"
-    return f"the report of sweep {report.sweep_id} does not say where the time goes{why}"
+    return f"the report of sweep {report.sweep_id} does not show where the time goes{why}"
 
 
 def _why_none(report: ScalingReport) -> str:

@@ -27,7 +27,7 @@ def next_steps(
 
     Args:
         facts: State of the sweep.
-        benchmark: Its config; None if unknown.
+        benchmark: Config of the sweep; None if unknown.
         directory: The reports directory.
         config: Value of --config.
         output: Value of --output.
@@ -66,7 +66,7 @@ def next_steps(
 
 
 def find_local_config(sweep: str) -> Path | None:
-    """Return the path of a config that the sweep may have been started with, unmodified.
+    """Return the path of a config that may have started the sweep, without any overrides.
 
     This is a YAML file in the working directory or its configs/, or the name of a shipped config;
     None if none matches.
@@ -97,7 +97,7 @@ def or_dash(number: int | None) -> str:
 
 
 def _is_down(benchmark: BenchmarkConfig | None) -> bool:
-    """Return True if the sweep ran on this machine's local platform and that is not running."""
+    """Return True if the sweep ran on a local platform here that is not running now."""
     if benchmark is None or not benchmark.platform.autostart:
         return False
     from nodesweep.cli.local_platform import own_platform

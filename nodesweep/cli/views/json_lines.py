@@ -42,7 +42,7 @@ class JsonLines:
         self._write_now("interrupted", f"{words}. {again}")
 
     def abandon(self, words: str) -> None:
-        """Report that the process ends at once."""
+        """Report that the process exits immediately."""
         self._write_now("ended-at-once", words)
 
     def _write_now(self, event: str, words: str) -> None:

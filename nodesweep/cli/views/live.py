@@ -150,7 +150,7 @@ class Screen:
 
 
 def _why_jobs_wait(state: RunState) -> str:
-    """Return the reason jobs wait, e.g. "Pending: another training job runs"; "" if unknown."""
+    """Return why jobs wait, e.g. "Pending: another training job runs"; "" if unknown."""
     waiting = (each for each in state.points if each.runs and each.trains_since is None)
     reason = next(((each.state, each.why) for each in waiting if each.why), None)
     return "" if reason is None else escape_control_characters(": ".join(reason))
@@ -171,7 +171,7 @@ def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> 
 
 
 def _stages(state: RunState, now: float) -> Table:
-    """Return a table with a row per stage: mark, name, time taken, progress of its long step."""
+    """Return a table with the mark, name, duration and progress of each stage."""
     table = Table.grid(padding=(0, 2))
     for column in ("left", "left", "right", "left"):
         table.add_column(justify=column, no_wrap=True, overflow="ellipsis")
@@ -190,7 +190,7 @@ def _stages(state: RunState, now: float) -> Table:
 
 
 def _points(state: RunState, now: float, room: int, width: int) -> list[RenderableType]:
-    """Return a table of as many points as fit, preferring running, then ended, then waiting."""
+    """Return a table of as many points as fit: running points first, then ended ones."""
     points = state.points
     shown = points
     if len(points) > room:
@@ -221,7 +221,7 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
 
 
 def _cells(point: PointState, state: RunState, now: float, has_arms: bool) -> list[str]:
-    """Return a row's cells; with several arms, the state says "projected" to save space."""
+    """Return a row's cells; with several arms, the state is "projected" to save space."""
     seconds, shown_state = format_seconds(point.train_seconds), point.state
     if point.is_projected and has_arms:
         shown_state = "projected" if point.state == "done" else point.state
@@ -278,7 +278,7 @@ def _progress(point: PointState, now: float) -> str:
         of = f" of {point.steps}" if point.whole_run_seconds and point.steps else ""
         return "" if point.step is None else f"{point.step}{of} steps"
     if point.step is not None:
-        if point.ends_early:  # its step total says nothing about when it ends
+        if point.ends_early:  # it ends before its last step
             return f"step {point.step}, ends early"
         if not point.steps:
             return f"step {point.step}"
@@ -398,7 +398,6 @@ def _most_points(state: RunState) -> int | None:
 
 
 def _cost_words(state: RunState, now: float) -> str | None:
-    """Return the cost so far and its upper bound."""
     cost = state.cost_so_far_usd(now)
     if cost is None:
         return None
@@ -410,7 +409,7 @@ def _left_words(left: TimeLeft | None) -> str:
     if left is None:
         return "time left: not yet known"
     low = format_seconds(round(left.low_seconds))
-    if math.isinf(left.high_seconds):  # no job of some type has ended yet
+    if math.isinf(left.high_seconds):  # for at least one type, no job has ended yet
         return f"at least {low} left"
     if left.high_seconds < 1:
         return "about to end"

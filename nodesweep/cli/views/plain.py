@@ -26,7 +26,7 @@ PROGRESS_SECONDS = 10.0
 """Minimum time between two progress lines of a long step."""
 _OVER = frozenset({"Completed", "Failed", "Stopping", "Stopped"})
 _NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build-ended"})
-"""Events that are not shown, since the next event's line says the same."""
+"""Events that are not shown, because the next event's line includes the information."""
 
 
 class EventFilter:
@@ -100,7 +100,7 @@ class PlainLines:
         write_unbuffered(self._stream, f"nodesweep: {words}. {again}")
 
     def abandon(self, words: str) -> None:
-        """Report that the process ends at once."""
+        """Report that the process exits immediately."""
         write_unbuffered(self._stream, f"nodesweep: {words}")
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ def _texts(event: Event) -> Iterator[str]:
 
 
 def _until(event: Event) -> str:
-    """Return a waiting job's deadline as text, in UTC, since readers may be anywhere."""
+    """Return a waiting job's deadline as text, in UTC, since readers can be in any time zone."""
     wait_until = event.facts.get("wait_until")
     if event.event != "job-state" or wait_until is None or event.facts["state"] in _OVER:
         return ""

@@ -23,7 +23,7 @@ MAX_EARLY_EVENTS = 10_000
 
 
 class RunLog:
-    """A view that appends all events to a file; `say` shows the log's own events."""
+    """A view that appends all events to a file; `say` receives events about the log itself."""
 
     def __init__(self, say: Callable[[Event], None]) -> None:
         self._say = say

@@ -1,6 +1,6 @@
 """The state of a run, derived from its events, for the live view and for Ctrl-C's message.
 
-Times are the events' own (Unix seconds), so that a recorded run is drawn as it happened.
+Times come from the events (Unix seconds), so that a recorded run can be replayed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PointState:
     whole_run_seconds: float | None = None
     """Projected `job_seconds` of a whole job, for a probe that ended early."""
     arm: str = ""
-    """Code of the point's arm in job names; "" in a sweep of one arm (no `place`, no price)."""
+    """Code of the arm in job names; "" in a sweep of one arm, whose points have no `place`."""
     place: str = ""
     """The arm and node count in words, such as 2 x ml.g5.xlarge."""
     usd_per_hour: float | None = None
@@ -79,7 +79,7 @@ class PointState:
 
     @property
     def ends_early(self) -> bool:
-        """True for a job that may end itself before completing all its steps."""
+        """True for a job that can finish before it has run all of its steps."""
         return may_end_early(self.kind)
 
     @property
@@ -177,7 +177,7 @@ class RunState:
 
     def _on_sweep_planned(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         self.points = [PointState(**point) for point in facts["points"]]
-        self.ended_usd = 0.0  # a continued sweep reports its earlier jobs again
+        self.ended_usd = 0.0  # a resumed sweep reports its earlier jobs again
         self.rules = RULES[facts.get("design", "full")]
         self.most_jobs = facts.get("most_jobs")
         self.max_parallel_jobs = facts["max_parallel_jobs"]

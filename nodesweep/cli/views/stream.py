@@ -27,16 +27,16 @@ _OTHERS_WORDS = frozenset({"node-line", "build-line"})
 
 
 class View(Protocol):
-    """Shows events as they come, from any thread."""
+    """Shows events as they arrive, from any thread."""
 
     def show(self, event: Event) -> None:
-        """Show the event, or filter it."""
+        """Show the event, unless it is filtered out."""
 
     def interrupt(self, words: str, again: str) -> None:
-        """Report at once, in a signal handler, the effect of Ctrl-C and of pressing it `again`."""
+        """Report what Ctrl-C does, and what pressing it again does; called in a signal handler."""
 
     def abandon(self, words: str) -> None:
-        """Restore the terminal and report, in a signal handler, that the process ends at once."""
+        """Restore the terminal and report that the process exits; called in a signal handler."""
 
     def close(self) -> None:
         """Restore the terminal after the last event."""
@@ -47,8 +47,8 @@ class ViewOptions:
     """Options for showing a command's events.
 
     Attributes:
-        resume_command: Command that resumes its sweep, without the sweep's id and --detach; None if
-            it has no sweep.
+        resume_command: Command that resumes the sweep, without the sweep's id and --detach; None
+            for commands without a sweep.
     """
 
     log_format: LogFormat = "auto"
@@ -124,7 +124,7 @@ class EventStream(logging.Handler):
         self.view.interrupt(words, again)
 
     def report_end(self, error: BaseException) -> None:
-        """Report the path of an unsuccessful run's log and, after Ctrl-C, the command to resume."""
+        """Report where a failed run's log is and, after Ctrl-C, how to resume the run."""
         then = self.state.next_command(self._resume_command)
         if isinstance(error, KeyboardInterrupt) and then is not None:
             self._say("go-on", then)

@@ -41,7 +41,7 @@ def plan_batch(
             per_replica = DEFAULT_PER_REPLICA_BATCH_SIZE
         elif global_batch_size % replicas:
             raise UserError(
-                f"--global-batch-size {global_batch_size} does not divide by world size"
+                f"--global-batch-size {global_batch_size} is not divisible by world size"
                 f" {world_size} x --accumulate-grad-batches {accumulate} = {replicas}: choose a"
                 f" multiple of {replicas}"
             )
@@ -128,7 +128,7 @@ class ShardedBatches:
         self._epoch = self._first_batch = 0
 
     def start_at(self, step: int) -> None:
-        """Continue after `step` optimizer steps; the epoch reached yields its remaining steps."""
+        """Continue after `step` optimizer steps; the current epoch yields its remaining steps."""
         self._epoch, steps = divmod(step, self._epoch_plan.steps)
         self._first_batch = steps * self._batch.accumulate_grad_batches
 

@@ -1,4 +1,4 @@
-"""Tables on disk as arrays: one process per node decodes them, every rank maps the result."""
+"""Tables on disk as arrays: one process per node decodes them, and every rank maps them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PIXEL = re.compile(r"pixel_(\d+)")
 class Table:
     """Rows of features in the sample's shape, and class numbers from 0.
 
-    `features` is memory-mapped so that a node's ranks share one copy: uint8 if the whole table is
-    (images stay a quarter of the size), else float32.
+    `features` is memory-mapped so that a node's ranks share one copy. It is uint8 if all columns
+    are, which keeps images at a quarter of the size, otherwise float32.
     """
 
     features: npt.NDArray[np.uint8] | npt.NDArray[np.float32]
@@ -137,7 +137,7 @@ def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
     """Return every column except the label, pixel_* columns in numeric order.
 
     Raises:
-        UserError: A column is neither numeric nor a table's only column with images in it.
+        UserError: A column is not numeric, and is not a single column of images either.
     """
     columns = [name for name in schema.names if name != label_column]
     if len(columns) == 1 and _holds_images(schema.field(columns[0]).type):

@@ -142,10 +142,10 @@ def _listen_at_own_address(cluster: Cluster, timeout_seconds: float) -> dist.TCP
     try:
         try:
             store = dist.TCPStore(address, port, cluster.world_size, **options)
-        except NotImplementedError:  # the libuv server of PyTorch 2.4 takes no socket
+        except NotImplementedError:  # the libuv server of PyTorch 2.4 accepts no socket
             options["use_libuv"] = False
             store = dist.TCPStore(address, port, cluster.world_size, **options)
-    except TypeError:  # this PyTorch takes no socket: env:// starts its own store
+    except TypeError:  # this PyTorch accepts no socket, so env:// starts its own store
         listening.close()
         return None
     listening.detach()  # the store closes it

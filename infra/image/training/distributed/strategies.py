@@ -24,11 +24,14 @@ _HOOKS = {
     "fp16": (fp16_compress_hook, {("ddp", "gloo"), ("ddp", "nccl")}),
     "bf16": (bf16_compress_hook, {("ddp", "nccl")}),
 }
-"""DDP's hook by --compress, and where it works; PyTorch refuses bf16 without CUDA and NCCL."""
+"""DDP's hook for each --compress, and the strategies and backends that it works with.
+
+PyTorch refuses bf16 without CUDA and NCCL.
+"""
 
 
 class CompressedDDPStrategy(DDPStrategy):
-    """DDP that all-reduces 16-bit gradients; Lightning registers a hook on GPUs only."""
+    """DDP that all-reduces 16-bit gradients, even on CPUs, where Lightning registers no hook."""
 
     def __init__(self, hook: Any, **options: Any) -> None:
         super().__init__(**options)
@@ -49,7 +52,7 @@ class XlaDDPStrategy(DDPStrategy):
         return xla_model().xla_device()
 
     def determine_ddp_device_ids(self) -> None:
-        """Return None: DDP's device_ids are for CUDA devices."""
+        """Return None, because DDP's device_ids are for CUDA devices."""
         return None
 
     def optimizer_step(self, *arguments: Any, **options: Any) -> Any:

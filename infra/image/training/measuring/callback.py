@@ -43,8 +43,8 @@ class Measurement(pl.Callback):
 
         Args:
             batch: The batch sizes.
-            max_steps: Steps at which the run ends; None for whole epochs.
-            probe: Probe that may end the run early; None for a full run.
+            max_steps: Number of steps after which the run ends; None for whole epochs.
+            probe: Probe that can end the run early; None for a full run.
             first_steady: Function of steps per epoch and step seconds that finds the first steady
                 step.
             amount: Number of steps that replaces epochs and `max_steps`; None if they apply.
@@ -72,7 +72,7 @@ class Measurement(pl.Callback):
 
     @property
     def train_seconds(self) -> float:
-        """Train clock so far, over all processes this run has had."""
+        """Train clock so far in seconds, including the processes before an interruption."""
         return self._seconds_before + self._stopwatch.seconds
 
     def parts(self, world_size: int, rank: int) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Measurement(pl.Callback):
         return self._stopwatch.facts(world_size, rank, reason)
 
     def start_run(self) -> None:
-        """Record run_start: every rank is up, and nothing has touched the data yet."""
+        """Record run_start, once every rank is up and before any data is read."""
         barrier()
         self.run_start_unix_seconds, self._started = time.time(), time.perf_counter()
         self._segment_start_unix_seconds = self.run_start_unix_seconds
@@ -233,7 +233,7 @@ class Measurement(pl.Callback):
         if self.planned_steps is not None and self.steps >= self.planned_steps:
             raise UserError(
                 f"the checkpoint is from step {self.steps}, but this run ends after step"
-                f" {self.planned_steps}: raise --epochs or --max-steps, or choose another"
+                f" {self.planned_steps}: raise --epochs or --max-steps, or choose a different"
                 " --checkpoint-dir"
             )
 

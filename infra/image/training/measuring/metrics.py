@@ -32,7 +32,7 @@ class RankSteps:
 
 @dataclass(frozen=True)
 class Validation:
-    """One value of the final metric, with the steps, samples over all ranks, and train clock."""
+    """A value of the final metric, with the steps, samples of all ranks, and seconds until then."""
 
     step: int
     samples: int
@@ -54,9 +54,9 @@ class SteadyWindow:
 def slowest_rank(ranks: Sequence[RankSteps]) -> list[float]:
     """Return the duration in seconds of every step over all ranks.
 
-    A step lasts from the last rank's start to the last rank's stop. A step starts where the
-    previous one stopped, so these sum to the elapsed time; maxima over ranks would sum to more
-    where ranks are late in turn.
+    A step lasts from the last rank's start to the last rank's stop. A step starts when the previous
+    one stops, so the durations sum to the elapsed time. The maximum durations over ranks would sum
+    to more if different ranks were late in different steps.
     """
     starts = zip(*(rank.start_seconds for rank in ranks), strict=True)
     stops = zip(*(rank.stop_seconds for rank in ranks), strict=True)
@@ -91,9 +91,9 @@ def steady_window(
 
 
 def data_wait_share(ranks: Sequence[RankSteps], first_step: int) -> float | None:
-    """Return the share of the window spent waiting for data on the slowest-loading rank.
+    """Return the share of the window spent waiting for data, on the rank that waited longest.
 
-    None if the window is empty.
+    The result is None if the window is empty.
     """
     shares = []
     for rank in ranks:

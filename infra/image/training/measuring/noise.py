@@ -1,7 +1,8 @@
-"""Measures how much the ranks' gradients differ, from which a report estimates the critical batch.
+"""Measures how much the gradients differ between ranks.
 
-McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1: the squared norm of a gradient of B samples
-is on average |G|^2 + tr(S)/B. The ranks' own and averaged gradients give it for two values of B.
+A report uses this to estimate the critical batch size. McCandlish et al. 2018 (arXiv 1812.06162),
+appendix A.1: the squared norm of a gradient of B samples is on average |G|^2 + tr(S)/B. The ranks'
+own gradients and the averaged gradient give this norm for two values of B.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ MOST_PAIRS, LEAST_WINDOWS, MOST_WINDOWS = 1024, 4, 16
 class GradientNoise(pl.Callback):
     """Sums the squares of gradients before and after their all-reduce, in some steps.
 
-    It changes no gradients and adds no collectives; the numbers stay on the accelerator until the
-    end. FSDP has no whole gradient, XLA would recompile every measured step, and the scale of
-    16-mixed changes between steps.
+    It changes no gradients and adds no collectives. The numbers stay on the accelerator until the
+    end. It is not used with FSDP, which has no whole gradient, with XLA, which would recompile
+    every measured step, or with 16-mixed, whose scale changes between steps.
     """
 
     def __init__(self, batch: BatchPlan) -> None:
@@ -48,7 +49,7 @@ class GradientNoise(pl.Callback):
         backend: str,
         precision: str,
     ) -> list[GradientNoise]:
-        """Return a list with the callback; empty if the run has no whole gradients to compare."""
+        """Return a list with the callback; empty if the run has no gradients to compare."""
         is_whole = arguments.strategy == "ddp" and backend != "xla" and precision != "16-mixed"
         return [cls(batch)] if world_size > 1 and is_whole else []
 

@@ -1,4 +1,4 @@
-"""The train clock, which nodesweep_budget splits by what this rank was doing."""
+"""The train clock, whose time nodesweep_budget splits into parts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SplitStopwatch(Stopwatch):
         super().stop()
 
     def fetched(self, asked: float) -> None:
-        """Record that the loader delivered a batch requested at this time.perf_counter()."""
+        """Record that the loader delivered a batch; `asked` is the time.perf_counter() before."""
         budget.fetched(self, asked)
 
     def facts(self, world_size: int, rank: int, reason: str | None) -> dict[str, Any]:

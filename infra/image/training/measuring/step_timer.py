@@ -1,4 +1,4 @@
-"""Times optimizer steps without a collective or an accelerator synchronization in them."""
+"""Times optimizer steps without adding collectives or accelerator synchronizations to them."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class StepTimer:
     def read(self) -> RankSteps:
         """Return each step's start and stop times; the accelerator must have been synchronized.
 
-        Times are sums of short intervals: CUDA's are 32-bit floats of milliseconds, which resolve
-        hours only to the millisecond.
+        Times are sums of short intervals, because CUDA's are 32-bit floats of milliseconds, which
+        resolve hours only to the millisecond.
         """
         at, last = 0.0, self._zero
         starts, stops = [], []

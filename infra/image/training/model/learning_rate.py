@@ -24,8 +24,8 @@ def scaled_learning_rate(
         return rate
     if base_global_batch_size is None:
         raise UserError(
-            f"--learning-rate-rule {rule} needs --base-global-batch-size: the global batch that"
-            " --learning-rate was tuned for"
+            f"--learning-rate-rule {rule} needs --base-global-batch-size: the global batch size"
+            " that --learning-rate was tuned for"
         )
     factor = global_batch_size / base_global_batch_size
     return rate * (factor if rule == "linear" else math.sqrt(factor))

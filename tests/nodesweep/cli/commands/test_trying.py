@@ -208,7 +208,7 @@ def test_a_sweep_of_another_config_and_a_source_without_a_trial_are_refused(
     other = write_sweep(config_file({"num_workers": 8}))
     path = config_file()
     refused = nodesweep("plan", path, "--try", "best", "--from", other)
-    assert refused.exit_code == 2 and "another config" in refused.stderr
+    assert refused.exit_code == 2 and "a different config" in refused.stderr
     assert nodesweep("plan", path, "--from", other).exit_code == 2
 
 
