@@ -4,8 +4,8 @@
 
 The list of types comes from botocore's API model; their hardware from EC2's DescribeInstanceTypes
 as recorded in moto, under the same name without `ml.`; if moto has no record, sagemaker-core
-provides the number of GPUs and their memory. Facts that none of the three has are null, never
-derived from a name; facts from elsewhere and all prices are maintained by hand in
+provides the number of GPUs and their memory. Facts that none of the three has are null and never
+derived from a name. Facts from other sources and all prices are maintained by hand in
 configs/instances.yaml.
 """
 

@@ -1,4 +1,4 @@
-"""The base class of every config section, and the markers of fields."""
+"""The base class of every config section, and the field markers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def refuse_control_characters(text: str) -> None:
 
 
 class FieldProblems(ValueError):
-    """Problems of several fields that only the whole config shows; each begins with its field."""
+    """Problems that only the whole config reveals; each message begins with its field."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -140,7 +140,7 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _reject_control_characters(cls, value: Any) -> Any:
-        """Check strings and lists of strings; values of mappings mostly belong to the program."""
+        """Check strings and tuples, but not mappings, whose values are mostly for the program."""
         for text in (
             [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
         ):
@@ -168,7 +168,7 @@ Closed = Annotated[_Values, PlainSerializer(hide_values, when_used="json"), MAY_
 """Closed[dict[str, str]]: a mapping whose values are left out of JSON."""
 
 NOT_MEASURED = Mark(
-    "limits, paces or names the work, so another value still measures the same points"
+    "limits, paces or names the work, so a different value still measures the same points"
 )
 NOT_COMPARED = Mark("may differ between compared sweeps, or is covered by another condition")
 

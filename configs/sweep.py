@@ -1,4 +1,4 @@
-"""The section `sweep` of a config: the points to measure, their repeats, order and bounds."""
+"""The config's `sweep` section: the points to measure, their repeats, order and bounds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from nodesweep.configs.section import NOT_MEASURED, Section, Slug, truncate
 MAX_JOBS = 1000
 MAX_INSTANCE_TYPES = 8
 BASE = "base"
-"""Name of the arm that is the config without its variants."""
+"""Name of the arm that runs the config without any variant."""
 _TAKEN = frozenset({BASE, "logs"})
-"""Reserved names of an arm and of a folder in the report, which a variant must not have."""
+"""Names that a variant must not have, because an arm and a folder of the report use them."""
 _TYPE, _NODE = "training.instance_type", "platform.node."
 VARYING = (
     _TYPE,
@@ -79,7 +79,7 @@ class ProbeConfig(Section):
 
 
 class Variant(Section):
-    """A difference of configuration that a sweep compares with the rest of the config."""
+    """A set of changes to the config that a sweep compares with the unchanged config."""
 
     name: Slug = Field(
         description=(
@@ -118,7 +118,7 @@ class Variant(Section):
 
     @property
     def node_settings(self) -> dict[str, Any]:
-        """The settings that describe the variant's nodes, if those are not the config's."""
+        """The settings that describe the variant's nodes, if they differ from the config's."""
         return {key: each for key, each in self.set.items() if f"{key}.".startswith(_NODE)}
 
     def moves_to(self, instance_type: str) -> bool:
@@ -392,7 +392,7 @@ class SweepConfig(Section):
     def most_repeats(self) -> int:
         """Maximum jobs per arm and node count, excluding retries.
 
-        In a probe sweep this includes a validation run, of which a count has at most one.
+        In a probe sweep this includes a validation run. Each node count has at most one.
         """
         return self.arm_repeats + min(1, self.max_checks)
 
@@ -443,14 +443,14 @@ class SweepConfig(Section):
         return self.arm_repeats < repeat <= self.most_repeats
 
     def may_run(self, nodes: int, repeat: int = 1) -> bool:
-        """Return False if the count is only predicted, or the repeat exceeds confirm_repeats."""
+        """Return False if the node count is only predicted, or repeat exceeds confirm_repeats."""
         if nodes == self.confirm:
             return repeat <= self.confirm_repeats
         return nodes in self.measured_counts or nodes not in self.node_counts
 
     @property
     def probe_ends(self) -> ProbeConfig:
-        """Stopping criteria of jobs that end early; the design's defaults if none are given."""
+        """Stopping criteria of jobs that finish early, with the design's defaults filled in."""
         ends = self.probe or ProbeConfig()
         if ends.max_share is not None:
             return ends

@@ -106,7 +106,7 @@ class Predict(Design):
         return lines
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost of the measured counts; None for a sweep of another design."""
+        """Return the cost of the measured node counts, or None if the design is a different one."""
         sweep = config.sweep
         if sweep.design != self.name:
             return None
@@ -146,7 +146,7 @@ class Predict(Design):
 def confirming_runs(config: BenchmarkConfig) -> int:
     """Return the number of runs that confirm a prediction.
 
-    It is one full run or, if jobs end early, as many as at each measured count.
+    That is one full run or, if jobs finish early, as many runs as at each measured node count.
     """
     return config.sweep.arm_repeats if config.ends_early(1) else 1
 

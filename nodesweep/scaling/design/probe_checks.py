@@ -59,7 +59,7 @@ def counts_to_validate(
         why = f"this does not rule out {nodes_text(may)}, and one full run there validates it"
         return may, None, f"projected: {known}; {why}"
     nodes = recommendation.chosen.nodes
-    # what failed attempts cost is not projected, so a full run does not validate it
+    # the cost of failed attempts is not projected, so a full run does not validate it
     without_failures = [row.nodes for row in timed if row.n_projected and row.per_result is None]
     deciding = _deciding_count(recommendation, nodes, without_failures)
     also = "" if deciding is None else f"one on {nodes_text(deciding)}, whose rejection decides,"

@@ -47,18 +47,17 @@ if TYPE_CHECKING:
     from nodesweep.scaling.analysis.verdicts import JudgedCount
 
 ERROR = 0.05
-"""Maximum share of sweeps in which any pass, fail or "on the limit" is wrong."""
+"""Maximum share of sweeps in which any verdict (pass, fail or on the limit) is wrong."""
 ZONE = 0.02
-"""Relative distance from a limit within which a value is on the limit and not worth more runs."""
+"""Relative distance from a limit within which a value counts as on the limit."""
 LEAST_SPREAD = 0.001
-"""Minimum assumed spread of run times, relative: equal times may only reflect a coarse clock."""
+"""Minimum assumed relative spread of run times, because a coarse clock can make them equal."""
 
 
 def least_spread(seconds: float, is_whole: bool) -> float:
     """Return the minimum assumed spread of runs of this length, relative to their time.
 
-    With a clock of whole seconds, it is at least half a second, by which rounding may change a
-    time.
+    If the clock counts whole seconds, it is at least half a second, the largest rounding error.
     """
     return max(LEAST_SPREAD, 0.5 / seconds) if is_whole else LEAST_SPREAD
 
@@ -197,7 +196,7 @@ class _Design:
                 self.measured.add(point[0], seconds)
 
     def steps(self) -> Iterator[_Step]:
-        """Yield the design's steps in order, and set `end`, the reason for its end."""
+        """Yield the design's steps in order, then set `end` to the reason why it is done."""
         yield from self.ask(self.counts, lambda: "every node count is run once first")
         yield from self.replace_contended()
         if self._is_contended(self.counts[0]):
@@ -331,7 +330,7 @@ class _Bounds:
     spread: float
     below: float
     above: float
-    """Quantile of Student's t for the upper bound; `below` is the one for the lower bound."""
+    """Quantile of Student's t for the upper bound; `below` is the quantile for the lower bound."""
 
     def at(self, place: int) -> tuple[float, float, float]:
         """Return the logarithms of a ratio and of its lower and upper bound."""
@@ -391,7 +390,7 @@ class _Look:
 
 
 def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -> _Look:
-    """Evaluate a count against its limits with a probability of at most `error` of being wrong.
+    """Evaluate a node count against its limits, with an error probability of at most `error`.
 
     The bounds on a ratio of two times come from Student's t on the logarithms, with the spread of
     all counts pooled. To pass, a count must pass every limit, so each limit may err by all of
@@ -440,8 +439,8 @@ def sequential_cost(
 ) -> DesignCost:
     """Return the sequential design's node-hours on the reference curve, from a fixed seed.
 
-    The least is the cost of the cheapest simulated sweep, including one without noise. The most is
-    the cost of every repeat of every count.
+    The minimum is the cost of the cheapest simulated sweep, one of which is without noise. The
+    maximum is the cost of every repeat of every node count.
     """
     limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
     minutes = {nodes: reference_minutes(nodes) for nodes in counts}
@@ -472,7 +471,7 @@ class Sequential(Design):
     ) -> Progress:
         """Return the progress from a replay of the attempts.
 
-        Times that include start-up give no ratios, so such times are not used (docs/method.md,
+        Times that include start-up cannot be compared, so they are not used (docs/method.md,
         "Clocks").
         """
         has_ratios = any(row.train.efficiency is not None for row in rows)
@@ -501,8 +500,8 @@ class Sequential(Design):
         goals: RecommendationConfig,
         progress: Progress,
     ) -> Recommendation | None:
-        """Return the recommendation, by the design's own verdicts unless other rules apply."""
-        # late imports: a plan needs none of these modules
+        """Return the recommendation, based on the design's verdicts unless other rules apply."""
+        # imported here because a plan needs none of these modules
         from nodesweep.scaling.analysis.recommend import recommend
         from nodesweep.scaling.design.advice import recommend_sequential
 

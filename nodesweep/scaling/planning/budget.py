@@ -84,7 +84,7 @@ def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
 
 
 def charged_bound(config: BenchmarkConfig, price: Price) -> tuple[float, str] | None:
-    """Return node_hours_bound() if node-hours are the cost; else None."""
+    """Return node_hours_bound() if costs are in node-hours, otherwise None."""
     return node_hours_bound(config) if price.unit == "node-hours" else None
 
 
@@ -100,7 +100,7 @@ def most_attempts(config: BenchmarkConfig) -> int:
 
 
 def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
-    """Return the nodes of each first attempt, and of each further one; the largest jobs repeat."""
+    """Return the node counts of all first attempts, and of the retries, largest jobs first."""
     sweep = config.sweep
     checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
     jobs = [*sweep.arm_jobs, *checks]
@@ -112,8 +112,8 @@ def cost_bound_of_arms(
 ) -> tuple[float | None, str]:
     """Return cost_bound() for a sweep of several arms, each at its own price.
 
-    The further attempts that sweep.max_retries allows are assumed to be the most expensive, and the
-    one validation run of a probe sweep to be the most expensive job.
+    The retries that sweep.max_retries allows are assumed to be of the most expensive jobs, and so
+    is the validation run of a probe sweep.
 
     Returns:
         (USD, or None if any price is unknown; derivation or the reason for None).
@@ -174,11 +174,11 @@ class Allowance:
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
-        """Count the maximum of a job that is about to start, is running, or has an unknown end."""
+        """Count the most that a job can be billed, as long as its billed time is unknown."""
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
     def settle(self, job: JobStatus) -> None:
-        """Count an ended job by its billed time, if that is known."""
+        """Count the billed node-seconds of an ended job, if they are known."""
         billed = job.billed_node_seconds
         if billed is not None:
             self.node_seconds[job.name] = billed

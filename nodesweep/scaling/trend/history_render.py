@@ -98,8 +98,8 @@ def _cost_heading(trend: Trend) -> str:
 def _below(trend: Trend) -> list[Any]:
     """Return the notes below a table.
 
-    They name the conditions that the sweeps share, changes of the image, sweeps with another N0,
-    contended node counts and the meaning of marks.
+    They name the conditions that the sweeps share, changes of the image, sweeps with a different
+    N0, contended node counts and the meaning of marks.
     """
     shared = ", ".join(
         f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None

@@ -86,7 +86,7 @@ class TrendVerdict(Part):
 
     @property
     def alarms(self) -> tuple[int, ...]:
-        """Node counts with an alarm, since the sweep is slower there or has no completed run."""
+        """Node counts with an alarm, because the sweep is slower there or has no completed run."""
         return tuple(each.nodes for each in self.counts if each.verdict in ("slower", "lost"))
 
     @property
@@ -131,7 +131,7 @@ def judge_trend(
     """Judge a sweep of a trend by the chart of each node count.
 
     Args:
-        trend: The trend.
+        trend: The trend that the sweep belongs to.
         tolerance: Share by which a sweep may be slower, at least 0.
         reference: First of the sweeps from which the level is learned; None: the trend's first.
         sweep: The judged sweep; None: the latest.
@@ -237,7 +237,7 @@ def _judge(
 
 
 def _reason(judgement: Judgement, ratio: float, first: str) -> str:
-    """Return the numbers behind a verdict in words."""
+    """Describe the numbers behind a verdict."""
     excess, limit, allowance, sigma, noticeable = (
         format_percent(math.expm1(value))
         for value in (

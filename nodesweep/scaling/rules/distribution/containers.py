@@ -72,8 +72,8 @@ def _text(version: Version) -> str:
 def gpu_supports_the_cuda(facts: Facts) -> Findings:
     """Refuse a container whose CUDA has no code for the GPU; `GPUS` has the sources.
 
-    It is a hint if the training image is built on the container, as it may have a different
-    PyTorch.
+    It is a hint if the training image is built on the container, because that image may have a
+    different PyTorch.
     """
     image, instance = facts.image, facts.instance
     gpu = GPUS.get(instance.accelerator or "")
@@ -120,7 +120,7 @@ def cuda_is_known(facts: Facts) -> list[str]:
 
 @refuses
 def processor_matches_the_container(facts: Facts) -> Iterator[str]:
-    """Refuse x86 containers on Arm processors; no image built on one changes that.
+    """Refuse x86 containers on Arm processors, whatever is built on them.
 
     AWS's PyTorch containers for SageMaker are x86 (arch_type in aws/deep-learning-containers).
     Those for Arm are in a separate repository, pytorch-training-arm64.
@@ -156,7 +156,7 @@ def smddp_may_be_missing(facts: Facts) -> Iterator[str]:
 
 @advises
 def device_is_used(facts: Facts) -> list[str]:
-    """Warn about a container for another device: it starts but leaves accelerators idle.
+    """Warn about a container for a different device, which starts but leaves accelerators idle.
 
     Its PyTorch falls back to the CPU.
     """

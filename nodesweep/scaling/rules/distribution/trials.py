@@ -2,7 +2,7 @@
 
 Four depths, each proving more than the previous one: the request alone; the command that the real
 toolkit builds from it; the job run to its end by that launcher over gloo on CPUs; the job in the
-AWS container on its intended hardware. An empty tuple means never.
+AWS container on its intended hardware. An empty tuple means that none has run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROGRAM_ON_GLOO: tuple[str, ...] = (
 )
 """PyTorch versions on which the shipped program trained, saved and resumed over gloo.
 
-It ran with 2 ranks on CPUs, under any launcher. Add a version after a run of the version matrix.
+It ran with 2 ranks on CPUs. Add a version after a run of the version matrix.
 """
 
 SDK = ("SDK 2.257.7",)
