@@ -207,7 +207,7 @@ class InstanceType(_Row):
     def at_price(
         self, usd_per_hour: float, region: str, source: str, date: datetime.date
     ) -> InstanceType:
-        """Return the instance type at another on-demand training price than the catalogue's."""
+        """Return the instance type with a different on-demand training price."""
         return self.model_copy(
             update={
                 "on_demand_usd_per_hour": usd_per_hour,

@@ -124,7 +124,7 @@ class _Full(DesignRules):
     text = "`repeats` jobs at every node count"
 
     def identify(self, asked: dict[str, Any], config: BenchmarkConfig) -> None:
-        del asked["design"]  # keeps the ids of sweeps that predate other designs
+        del asked["design"]  # keeps the ids of sweeps from before there were other designs
 
 
 class _Sequential(DesignRules):

@@ -229,8 +229,8 @@ class RecommendationConfig(Section):
     def _check_single_rule(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("deadline_seconds") is not None:
             raise ValueError(
-                "deadline_seconds asks for the cheapest count in time, and hour_value_usd for the"
-                " least cost plus waiting; give only one of them"
+                "deadline_seconds selects the cheapest node count in time, and hour_value_usd the"
+                " least cost plus waiting; set only one of them"
             )
         return value
 
@@ -409,8 +409,8 @@ class BenchmarkConfig(Section):
                 continue
             if (twin := known.setdefault(own, name)) != name:
                 raise ValueError(
-                    f"sweep.variants: {name} is the same configuration as {twin}; let it set"
-                    " another value, or remove it"
+                    f"sweep.variants: {name} is the same configuration as {twin}; set a different"
+                    " value, or remove it"
                 )
         return self
 
@@ -423,7 +423,7 @@ class BenchmarkConfig(Section):
         # without defaults, as in the YAML, since a different distribution kind rejects this one's
         raw = self.model_dump(exclude_defaults=True)
         variants = raw["sweep"].pop("variants")
-        raw["sweep"].pop("min_points", None)  # counts the points of all arms
+        raw["sweep"].pop("min_points", None)  # includes the points of all arms
         settings: dict[str, Any] = {each["name"]: each["set"] for each in variants}
         try:
             override(raw, settings.get(name, {}).items())

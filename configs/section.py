@@ -170,7 +170,7 @@ Closed = Annotated[_Values, PlainSerializer(hide_values, when_used="json"), MAY_
 NOT_MEASURED = Mark(
     "limits, paces or names the work, so a different value still measures the same points"
 )
-NOT_COMPARED = Mark("may differ between compared sweeps, or is covered by another condition")
+NOT_COMPARED = Mark("may differ between compared sweeps, or is covered by a different condition")
 
 
 def _has_mark(field: FieldInfo, mark: Mark) -> bool:

@@ -98,7 +98,7 @@ class Variant(Section):
     @classmethod
     def _check_name(cls, value: str) -> str:
         if value in _TAKEN:
-            raise ValueError(f"{value} already names something else in a report; choose another")
+            raise ValueError(f"{value} is a reserved name in reports; choose a different one")
         return value
 
     @model_validator(mode="after")

@@ -198,7 +198,7 @@ class Measured:
     """The measurements of one instance type's sweep, for a design's caveats.
 
     `check` is the validation run at the recommended count, if any; `other_checks` are the
-    validation runs at other counts.
+    validation runs at other node counts.
     """
 
     config: BenchmarkConfig
@@ -256,7 +256,7 @@ class Design:
         return recommend(rows, goals)
 
     def limit_notes(self, judged: Sequence[JudgedCount]) -> list[str]:
-        """Return notes on the counts that are on a limit according to the design's own bounds."""
+        """Return notes on the node counts that are on a limit by the design's own bounds."""
         return []
 
     def find_checks(

@@ -1,9 +1,9 @@
 """The predict design: measure the smallest node counts in short runs, and predict the others.
 
 A run of the shipped program ends after a share of its steps, as a probe does (probe.py), and its
-time is projected; runs of other programs run all their steps. The other counts are predicted from
-the parts of the measured train times (nodesweep/scaling/predict/), and the report says that the
-recommendation rests on predictions. Runs at the count that would settle the recommendation
+time is projected. Other programs run all their steps. The other node counts are predicted from the
+parts of the measured train times (nodesweep/scaling/predict/), and the report says that the
+recommendation is based on predictions. Runs at the node count that would settle the recommendation
 (sweep.confirm, set by `run --confirm`) replace the prediction there.
 """
 
@@ -34,7 +34,7 @@ class Predict(Design):
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Request all runs of the measured counts, then the runs that confirm a prediction."""
+        """Request all runs at the measured node counts, then those that confirm a prediction."""
         sweep = config.sweep
         ended = {(each.nodes, each.repeat) for each in attempts}
         points = tuple(

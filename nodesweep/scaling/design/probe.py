@@ -144,7 +144,7 @@ class Probe(Design):
         return [f"{first + n:>4} {lines[n]}" for n in range(sweep.max_checks)]
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost with one probe per repeat of the config's design at each count.
+        """Return the cost with one probe per repeat of the config's design at each node count.
 
         None if the probe design does not suit the config.
         """
@@ -181,8 +181,8 @@ class Probe(Design):
                 "sweep.design, or one global batch for all jobs (policy fixed_global)"
             )
         yield (
-            "sweep.design: probe: a job ends early only if its program asks the clock after each "
-            "step, and otherwise costs as much as a full run; see 'Your training script' in "
+            "sweep.design: probe: a job stops early only if its program checks the clock after "
+            "each step, and otherwise costs as much as a full run; see 'Your training script' in "
             "docs/probe.md for the three lines"
         )
         if facts.files.mentions_planned_steps is False:
@@ -200,9 +200,9 @@ def _probe_notes(measured: Measured) -> Iterator[str]:
     if not any(row.n_projected for row in measured.rows):
         if any(row.n for row in measured.rows):
             yield (
-                "Probe design: no job ended itself early, so every time here is measured, at "
+                "Probe design: no job stopped early, so every time here is measured, at "
                 "the cost of full runs. A short program runs all its steps before their time is "
-                "known; your training script has to ask the clock after each step "
+                "known; your training script has to check the clock after each step "
                 "(docs/probe.md)."
             )
         return
@@ -270,7 +270,7 @@ def _unseen_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def _trend_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield a note on each count at which at least half of the probes trend in one direction."""
+    """Yield a note on each node count at which at least half of the probes trend the same way."""
     for nodes, own in _probes_by_nodes(outcomes).items():
         trends = [each.step_trend or 0.0 for each in own if each.is_trending]
         for are, effect in (("slower", "too short"), ("faster", "too long")):
@@ -333,8 +333,8 @@ def probe_cost(
 
     Args:
         counts: The sweep's node counts.
-        goals: The limits of the recommendation, which decide the validation run's count.
-        repeats: Probes per count.
+        goals: The limits of the recommendation, which decide where the validation run takes place.
+        repeats: Probes per node count.
         precision: Target half width of the 95% interval of a step's time, as a share of the time.
         max_steps: Largest number of steps of a probe.
         types: Number of instance types.

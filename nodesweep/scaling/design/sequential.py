@@ -1,9 +1,9 @@
 """The sequential design: its next runs, and its verdict on each node count so far.
 
-Each count is run once. Then, from the largest count down to the first that passes, the runs that a
-count's limits compare are repeated until the count passes, fails or is on the limit. After each
-round of repeats, a look evaluates the count. The bounds are one-sided, and their error is spent
-over counts, limits and looks, so that all answers are right in at least 95% of sweeps
+Each node count is run once. Then, from the largest node count down to the first that passes, the
+runs that its limits compare are repeated until it passes, fails or is on the limit. After each
+round of repeats, a look evaluates the node count. The bounds are one-sided, and their error is
+spread over node counts, limits and looks, so that all verdicts are right in at least 95% of sweeps
 (docs/sequential.md).
 """
 
@@ -76,7 +76,7 @@ _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit", "pass")
 
 @dataclass(frozen=True)
 class Limits:
-    """The minimum efficiency and doubling ratio of a count that passes."""
+    """The minimum efficiency and doubling ratio of a node count that passes."""
 
     min_efficiency: float
     min_doubling_ratio: float
@@ -93,15 +93,15 @@ def replay(
     """Replay the design with the points that have ended, and return its progress.
 
     The same outcomes give the same next points, even after a crash or on a resume. Points that the
-    design has not requested are ignored, and a count without a time in its first run is left out.
+    design has not requested are ignored. A node count whose first run gave no time is left out.
 
     Args:
         times: The train times of the points that have ended.
         counts: The sweep's node counts.
         limits: The limits to pass.
-        max_repeats: Maximum number of runs of a count.
-        not_comparable: Counts not shown to train the same model as the baseline; they are run once
-            and not evaluated.
+        max_repeats: Maximum number of runs at a node count.
+        not_comparable: Node counts not shown to train the same model as the baseline. They are run
+            once and not evaluated.
         contended: Points on CPU-throttled or contended nodes, whose times are not used.
     """
     design = _Design(
@@ -143,9 +143,9 @@ class _Step:
 
 
 class _Design:
-    """The state of the replay: the planned repeats of each count, and each target's last look.
+    """The state of the replay: the planned repeats of each node count, and the targets' last looks.
 
-    A target is the count that is being evaluated.
+    A target is the node count that is being evaluated.
     """
 
     def __init__(
@@ -183,9 +183,9 @@ class _Design:
     def ask(
         self, counts: Sequence[int], reason: Callable[[], str], look: _Look | None = None
     ) -> Iterator[_Step]:
-        """Yield a step for one more run of each count; once resumed, add the times of these runs.
+        """Yield a step for one more run at each node count; once resumed, add the times.
 
-        The caller resumes when all of them have ended.
+        The caller resumes when all of these runs have ended.
         """
         for nodes in counts:
             self.planned[nodes] += 1
@@ -217,7 +217,7 @@ class _Design:
             self.end = f"no node count larger than {nodes_text(timed[0])} is known to pass"
 
     def replace_contended(self) -> Iterator[_Step]:
-        """Yield steps for the next recorded run of counts whose runs so far were all contended.
+        """Yield steps for the next recorded run of node counts that had only contended runs.
 
         Only sweeps from before nodesweep/scaling/planning/queue.py repeated contended runs have
         such runs.
@@ -283,12 +283,12 @@ class _Measured:
 
     @property
     def squares(self) -> float:
-        """The sum of squared distances from each count's mean."""
+        """The sum of squared distances from the mean of each node count."""
         return math.fsum(chain.from_iterable(self._squares.values()))
 
 
 class _Comparisons:
-    """A count's limits against smaller counts, baseline first: T(than)/T(target) >= a number."""
+    """A node count's limits against smaller ones, baseline first: T(than)/T(target) >= a number."""
 
     def __init__(
         self, target: int, smaller: Sequence[int], limits: Limits, place_of: Mapping[int, int]
@@ -307,7 +307,7 @@ class _Comparisons:
             place = self.than.index(int(self._half), 1)
             self.least_logs[place] = math.log(limits.min_doubling_ratio)
         self.repeated = sorted({base, target, *([int(self._half)] if has_half else [])})
-        """Counts that are run again while the target is undecided."""
+        """Node counts that are run again while the target is undecided."""
 
     def at(self, place: int) -> tuple[RatioCriterion, float, float]:
         """Return (criterion, least, scale); the limit is least times scale."""
@@ -352,7 +352,7 @@ class _Bounds:
     def worst(self) -> Answer:
         """Return the worst answer over all limits.
 
-        The search ends at the first failed limit, since most large counts already fail on
+        The search stops at the first failed limit, since most large node counts already fail on
         efficiency.
         """
         worst = len(_WORST_FIRST) - 1
@@ -365,7 +365,7 @@ class _Bounds:
 
 @dataclass(frozen=True)
 class _Look:
-    """One look at a count: the answer, and in `compared` the data behind the answer.
+    """One look at a node count: the answer, and in `compared` the data behind the answer.
 
     answer_in_full() computes the numbers to display, which few looks need.
     """

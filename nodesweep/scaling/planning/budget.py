@@ -196,8 +196,8 @@ class Allowance:
         if made < most:
             return None
         return (
-            f"sweep.max_retries: {most} for the whole sweep, and {made} already made; raise it and "
-            "continue with --resume"
+            f"sweep.max_retries: {most} for the whole sweep, and {made} were already made; raise "
+            "it and continue with --resume"
         )
 
     def bound_problem(self, job_name: str) -> str | None:

@@ -142,7 +142,7 @@ def plan_sweep(
         validation_price: Price of an instance of the Processing job that may validate the dataset;
             None if it was not looked up.
         base_world: World size that the configured learning rate applies to; None for the world
-            size of the smallest count.
+            size of the smallest node count.
         fallbacks: Other types that the jobs may run on; until the first job has got one of them,
             costs assume the most expensive one.
     """
@@ -272,7 +272,7 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
     """Return True if each repeat is one pass over all node counts in random order.
 
     Anything that slows down a whole pass then cancels out in the ratios of its times. A sequential
-    sweep repeats only some counts, each as the design requires, so its repeats are not paired.
+    sweep repeats node counts only as the design requires, so its repeats are not paired.
     """
     return config.sweep.order == "shuffled" and not config.sweep.rules.repeats_as_needed
 

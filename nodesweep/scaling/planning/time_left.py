@@ -66,7 +66,7 @@ class PendingJob:
 
     @property
     def counts(self) -> tuple[ArmCount, ...]:
-        """The counts at which the job runs, or may run."""
+        """The node counts at which the job runs or may run."""
         return (ArmCount(self.nodes, self.arm), *self.or_at)
 
 

@@ -62,8 +62,8 @@ def resources_are_of_the_run(facts: Facts) -> Iterator[str]:
             )
         if account != own:
             yield (
-                f"{field}: it belongs to account {account}, but platform.role_arn to {own}; use "
-                f"one of account {own}, which runs the jobs"
+                f"{field}: it belongs to account {account}, but platform.role_arn belongs to "
+                f"{own}; use one of account {own}, which runs the jobs"
             )
 
 
@@ -215,7 +215,7 @@ def fallbacks_have_as_many_accelerators(facts: Facts) -> Iterator[str]:
             yield (
                 f"training.instance_fallbacks: {name} has {_accelerators(devices)}, but {own} has "
                 f"{_accelerators(planned)}, so the number of processes would differ; use types "
-                "with equally many, or compare both with sweep.instance_types"
+                "with the same number, or compare both with sweep.instance_types"
             )
 
 
@@ -349,8 +349,8 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
     ):
         return [
             "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, "
-            "and each count occurs once: nothing is reused, and every job's nodes are billed up "
-            f"to {keep} s longer; leave it out, or raise sweep.repeats"
+            "and each node count occurs once, so nothing is reused, and every job's nodes are "
+            f"billed up to {keep} s longer; leave it out, or raise sweep.repeats"
         ]
     between = _most_jobs_between(order)
     if between * runtime <= keep:
@@ -388,7 +388,7 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
     if facts.training.encrypt_inter_container_traffic and facts.max_nodes != 1:
         yield (
             "training.encrypt_inter_container_traffic: encryption slows down gradient exchange, "
-            "so the curve is that of encrypted training; do not compare it with an unencrypted "
+            "so the curve shows encrypted training; do not compare it with an unencrypted "
             "one"
         )
 

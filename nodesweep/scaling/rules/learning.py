@@ -146,10 +146,9 @@ def larger_instance_first(facts: Facts) -> list[str]:
         return []
     nodes, row = found
     return [
-        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} are "
-        f"{nodes * (facts.instance.devices or 0)} accelerators, which one {row.instance_type} "
-        f"({row.devices}) provides without a network between them; prefer the larger instance "
-        "to more instances"
+        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} have "
+        f"{nodes * (facts.instance.devices or 0)} accelerators. One {row.instance_type} has "
+        f"{row.devices}, without a network between them; prefer the larger instance"
     ]
 
 

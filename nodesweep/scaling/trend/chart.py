@@ -130,11 +130,11 @@ def chart_sweeps(
 ) -> tuple[Judgement, ...]:
     """Judge every sweep after the first LEARNING_SWEEPS, in order.
 
-    A confirmed shift down starts a new level, learned from the first LEARNING_SWEEPS sweeps after
-    the shift; until these exist, sweeps are judged by the previous level. A new level also starts
-    with the latest LEVEL_SWEEPS sweeps if none of them belongs to an alarm and the sweeps after the
-    first LEARNING_SWEEPS are clearly faster: the first ones were then slow, but by less than the
-    limits.
+    A confirmed shift down starts a new level, which is learned from the first LEARNING_SWEEPS
+    sweeps after the shift. Until these exist, sweeps are judged by the previous level. A new level
+    also starts with the latest LEVEL_SWEEPS sweeps if none of them belongs to an alarm and the
+    sweeps after the first LEARNING_SWEEPS are clearly faster. In that case, the first ones were
+    slow, but by less than the limits.
 
     Args:
         levels: Levels of the sweeps, oldest first.

@@ -259,7 +259,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         )
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise HistoryError(
-            f"{origin}: damaged, a column of another type ({str(error).splitlines()[0]}); "
+            f"{origin}: damaged, a column has a different type ({str(error).splitlines()[0]}); "
             "recreate the sweep's report"
         ) from None
     frame = table.to_pandas().astype({column.name: _DTYPES[column.type] for column in COLUMNS})

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def night_sigmas(report: ScalingReport, frames: Sequence[DataFrame]) -> dict[int, float]:
     """Return the standard deviation of log T between sweeps, by node count.
 
-    It is the control chart's scatter() of the other sweeps under the report's conditions. Counts
-    with fewer than LEARNING_SWEEPS such sweeps that were not contended are absent.
+    It is the control chart's scatter() of the other sweeps under the report's conditions. Node
+    counts with fewer than LEARNING_SWEEPS uncontended sweeps under these conditions are absent.
 
     Args:
         report: The report of a sweep.

@@ -133,9 +133,9 @@ def processes_are_known(facts: Facts) -> list[str]:
         else f"kind {facts.distribution.kind} has no such field: use kind torch_distributed"
     )
     return [
-        f"{_FIELD}.processes_per_node: the catalogue does not know how many devices the framework"
-        f" sees on {facts.instance.instance_type}, so the world size is unknown; {remedy}, or use"
-        " another instance type"
+        f"{_FIELD}.processes_per_node: the number of devices that the framework sees on"
+        f" {facts.instance.instance_type} is unknown, so the world size is unknown; {remedy}, or"
+        " use another instance type"
     ]
 
 
@@ -308,7 +308,7 @@ def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
 
 
 def _worlds(facts: Facts) -> list[tuple[int, int]]:
-    """Return (nodes, processes of the whole job) of every point."""
+    """Return (nodes, processes of the job) for every node count."""
     return [(nodes, nodes * facts.processes_per_node) for nodes in facts.node_counts]
 
 
