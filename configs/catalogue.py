@@ -280,7 +280,7 @@ class Catalogue(_Row):
         )
 
     def _nearest(self, instance_type: str) -> list[str]:
-        """Return the nearest types: the same family first, then similar names."""
+        # the same family first, then similar names
         parts = instance_type.lower().removeprefix("ml.").split(".")
         family = [row.instance_type for row in self.instances if row.family == parts[0]]
         wanted = "ml." + ".".join(parts)
@@ -362,7 +362,6 @@ def _with_peak(row: dict[str, Any], peaks: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_sources(row: dict[str, Any], sources: dict[str, Source], path: Path) -> dict[str, Any]:
-    """Return the row with its source names replaced by URL and date."""
     named = [(f"{kind}_source", row.get(f"{kind}_source")) for kind in ("specs", "price")]
     named += [("specs_source", name) for name in row.get("other_sources", {}).values()]
     for field, name in named:

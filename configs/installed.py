@@ -26,7 +26,7 @@ _HOUSEKEEPING = frozenset(
 )  # fmt: skip
 """Arguments that every expectation accepts and that do not concern the data."""
 _OURS = frozenset({"meta", "metadata", "severity"})
-"""Housekeeping arguments that users cannot set; the config has a field for severity."""
+"""Housekeeping arguments that users cannot set. The config has its own field for severity."""
 
 
 def region_problem(region: str) -> str | None:
@@ -176,9 +176,9 @@ def _order(value: Any) -> Any:
 
 
 def _schema_problem(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Return the reason an argument's value does not match its schema; None if it does.
+    """Return why an argument's value does not match its schema, or None if it does.
 
-    Types, bounds and choices are checked; an object is accepted wherever the schema allows one.
+    Types, bounds and choices are checked. An object is accepted if the schema allows one.
     """
     alternatives = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "object"]
     wanted = [_wanted(one) for one in alternatives]

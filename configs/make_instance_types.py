@@ -71,7 +71,6 @@ def as_text(table: Mapping[str, Any]) -> str:
 
 
 def _facts_from_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts from one DescribeInstanceTypes response."""
     network = ec2["NetworkInfo"]
     rate = _RATE.match(network["NetworkPerformance"])  # older types say "High" and no number
     return {

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 HIDDEN = "(hidden)"
 WITH_SECRETS = {"with_secrets": True}
-"""Serialization context that keeps secret values; for dumps that are never written anywhere.
+"""Serialization context that keeps secret values, for dumps that are never written anywhere.
 
 Use it as model_dump(mode="json", context=WITH_SECRETS).
 """
@@ -61,7 +61,7 @@ PLACEHOLDERS = frozenset(
     {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate",
      "nodes", "world_size", "seed", "repeat"}
 )  # fmt: skip
-"""Names that a hyperparameter's value may reference as {name}; each point fills in its number."""
+"""Names that a hyperparameter's value can reference as {name}; each point fills in its number."""
 _UNFILLED = re.compile(r"(?<!\$)\{(\w+)\}")  # ${seed} is a shell variable
 
 
@@ -103,7 +103,6 @@ def truncate(text: str, most: int = 80) -> str:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """Return all types that a field's annotation consists of."""
     return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
@@ -174,7 +173,6 @@ NOT_COMPARED = Mark("may differ between compared sweeps, or is covered by a diff
 
 
 def _has_mark(field: FieldInfo, mark: Mark) -> bool:
-    """Return True if the field, or one of the types it may hold, has the marker."""
     return mark in field.metadata or mark in _kinds(field.annotation)
 
 
@@ -193,7 +191,6 @@ def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tu
 
 
 def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (key or index, value) of a mapping's or tuple's entries."""
     if isinstance(value, dict):
         yield from value.items()
     elif isinstance(value, tuple):

@@ -286,7 +286,7 @@ class TrainingConfig(JobFeatures):
 
     @model_validator(mode="after")
     def _check_fallbacks(self) -> Self:
-        """Refuse repeated fallbacks, and fallbacks next to features that rule them out."""
+        """Refuse repeated fallbacks, and fallbacks together with features that rule them out."""
         types = (self.instance_type, *self.instance_fallbacks)
         if len(set(types)) < len(types):
             raise ValueError(

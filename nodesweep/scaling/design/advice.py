@@ -156,7 +156,6 @@ def _verdict(
 
 
 def _why(judged: Judged) -> str | None:
-    """Return why a limit is not passed; None if it is passed."""
     value, limit = judged.value_text, judged.limit_text
     return {
         "pass": None,

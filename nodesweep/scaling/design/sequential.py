@@ -415,7 +415,7 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
 
 
 def _exp(number: float) -> float:
-    """Return e**number, capped near the largest float; bounds on very unequal times overflow."""
+    """Return e**number, capped because bounds on very unequal times would overflow."""
     return math.exp(min(number, _LARGEST_LOG))
 
 

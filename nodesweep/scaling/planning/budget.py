@@ -256,5 +256,5 @@ def _billed_seconds(config: BenchmarkConfig) -> int:
 
 
 def _key_of(job_name: str) -> names.JobKey:
-    """Return a job's place in its sweep; a placeholder with 0 nodes for any other name."""
+    """Return a job's place in its sweep, or a placeholder with 0 nodes if the name has none."""
     return names.parse_job_name(job_name) or names.JobKey("", 0, 0, 1)

@@ -143,8 +143,8 @@ def plan_sweep(
             None if it was not looked up.
         base_world: World size that the configured learning rate applies to; None for the world
             size of the smallest node count.
-        fallbacks: Other types that the jobs may run on; until the first job has got one of them,
-            costs assume the most expensive one.
+        fallbacks: Other types that the jobs can run on. Until the first job has started on one of
+            the types, costs assume the most expensive one.
     """
     processes = processes_per_node(config, instance)
     base_world = base_world or min(config.sweep.node_counts) * processes
@@ -187,7 +187,7 @@ def _batch_and_rate(
 ) -> dict[str, Any]:
     """Return a point's batch sizes and learning rate, keyed by PlannedPoint's field names.
 
-    Values are None if the config has none.
+    Values that the config does not set are None.
     """
     batch, rate = training.batch, training.learning_rate
     if batch is None:

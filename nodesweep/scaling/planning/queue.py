@@ -98,7 +98,7 @@ class SweepQueue:
     """The waiting attempts, the running jobs (`active`), and the `outcomes` of ended jobs.
 
     The life of a job: `next_order` returns Submit; `confirm` is called once the job is claimed, and
-    may still refuse it or make it wait; `handle_refusal` follows if the platform refuses the job,
+    can still refuse it or make it wait; `handle_refusal` follows if the platform refuses the job,
     otherwise `settle` once it has ended (`settle_earlier` if it ended in an earlier run).
     """
 
@@ -178,7 +178,7 @@ class SweepQueue:
     def next_order(self) -> Submit | Refuse | Wait | Done:
         """Return the next action.
 
-        The attempt of a Submit leaves the queue; `confirm` may put it back. An attempt is refused
+        The attempt of a Submit leaves the queue; `confirm` can put it back. An attempt is refused
         if the program cannot run on its arm, or if it needs a number of steps or an instance type
         that is unknown.
         """
@@ -404,7 +404,7 @@ class SweepQueue:
             self._waiting = deque(attempts)
 
     def _enqueue_contended(self) -> None:
-        """Queue each point all of whose completed runs were contended.
+        """Queue every point whose completed runs were all contended.
 
         A point is queued at most MOST_REPEATS times, and not after two of its runs in this process
         were equally contended.
@@ -465,7 +465,7 @@ class SweepQueue:
         )
 
     def _count_others(self, claimed: frozenset[str]) -> None:
-        """Count jobs that another run of this sweep has since claimed, which share the budget."""
+        """Count the jobs that other runs of this sweep have claimed, which share the budget."""
         self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
         for name in claimed - self._allowance.node_seconds.keys():
             self._allowance.count(name)

@@ -162,7 +162,7 @@ def _by_arm(known: Sequence[CompletedJob]) -> _SecondsByArm:
 def _bounds(by_nodes: dict[int, list[float]], nodes: int) -> tuple[float, float]:
     """Return the seconds of a job without speedup and with ideal speedup.
 
-    Both are derived from the nearest measured count, and equal if that is the job's own count.
+    Both are derived from the nearest measured node count, and are equal if the job runs there.
     """
     nearest = min(by_nodes, key=lambda count: abs(math.log(count / nodes)))
     seconds = median(by_nodes[nearest])
@@ -177,9 +177,9 @@ def _makespan(
 ) -> float:
     """Return the seconds until the last job has ended.
 
-    Each job starts as soon as fewer than `at_once` run, a validation run once nothing else is
-    running. `takes` returns a full job's seconds; `factor` multiplies the remaining seconds that a
-    job's own steps predict.
+    Each job starts as soon as fewer than `at_once` jobs run, and a validation run starts once no
+    other job is running. `takes` returns the seconds of a full job. `factor` multiplies the
+    remaining seconds that a job's own steps predict.
     """
     ends = [
         _remaining_seconds(job, takes, factor) for job in to_come if job.elapsed_seconds is not None

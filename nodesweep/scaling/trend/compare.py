@@ -346,7 +346,7 @@ def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _row_conditions(a: Sequence[SummaryRow], b: Sequence[SummaryRow]) -> dict[str, tuple[str, str]]:
-    """Return the row facts that are known in both and differ, at the smallest such node count."""
+    """Return the row facts that are known in both sweeps and differ, at the smallest node count."""
     in_b = {row.nodes: row for row in b}
     found: dict[str, tuple[str, str]] = {}
     for row in a:

@@ -1,6 +1,7 @@
 """Estimate how much a benchmark's sweeps differ from day to day, for bounds on the next run.
 
-The runs of one sweep cannot show these differences; the benchmark's history can (docs/history.md).
+The runs of one sweep cannot show these differences, but the benchmark's history can
+(docs/history.md).
 """
 
 from __future__ import annotations

@@ -133,8 +133,9 @@ def judge_trend(
     Args:
         trend: The trend that the sweep belongs to.
         tolerance: Share by which a sweep may be slower, at least 0.
-        reference: First of the sweeps from which the level is learned; None: the trend's first.
-        sweep: The judged sweep; None: the latest.
+        reference: First of the sweeps from which the level is learned, or None for the trend's
+            first sweep.
+        sweep: The sweep to judge, or None for the latest.
 
     Raises:
         HistoryError: The reference is not among the sweeps up to the judged one, or the tolerance
@@ -237,7 +238,6 @@ def _judge(
 
 
 def _reason(judgement: Judgement, ratio: float, first: str) -> str:
-    """Describe the numbers behind a verdict."""
     excess, limit, allowance, sigma, noticeable = (
         format_percent(math.expm1(value))
         for value in (

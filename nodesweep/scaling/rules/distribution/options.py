@@ -71,9 +71,9 @@ def _has_torchrun(image: ImageFacts) -> bool:
 
 
 def _has_pytorchddp(image: ImageFacts) -> bool:
-    """Return True for 1.11 and later, the containers in the SDK's documentation.
+    """Return True for PyTorch 1.11 and later, as in the SDK's documentation.
 
-    The SDK's table starts earlier and ends at 2.2.0, but the launch works without SMDDP too.
+    The SDK's table starts earlier and ends at 2.2.0, but the launch also works without SMDDP.
     """
     return image.version >= (1, 11)
 

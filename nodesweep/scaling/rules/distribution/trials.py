@@ -1,8 +1,8 @@
 """Evidence per option: what has been run, how, and in which versions (docs/distribution.md).
 
 Four depths, each proving more than the previous one: the request alone; the command that the real
-toolkit builds from it; the job run to its end by that launcher over gloo on CPUs; the job in the
-AWS container on its intended hardware. An empty tuple means that none has run.
+toolkit builds from it; the job run to its end by that launcher over gloo on CPUs; and the job in
+the AWS container on its intended hardware. An empty tuple means that none has run.
 """
 
 from __future__ import annotations
