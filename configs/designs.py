@@ -58,7 +58,7 @@ class DesignRules:
         return 0
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
-        """Return why a sweep of a different design must not set this one's fields, or None."""
+        """Return why a sweep of a different design must not set this design's fields, or None."""
         return None
 
     def sweep_problem(self, sweep: SweepConfig) -> str | None:
@@ -66,11 +66,11 @@ class DesignRules:
         return None
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
-        """Return why a benchmark, whatever its design now, could not use this one, or None."""
+        """Return why a benchmark of any design could not switch to this one, or None."""
         return None
 
     def problem(self, config: BenchmarkConfig) -> str | None:
-        """Return the conflict between a benchmark of this design and the design, or None."""
+        """Return the conflict between a benchmark and this design, which it uses, or None."""
         return self.unsuited(config)
 
     def ends_early(self, config: BenchmarkConfig) -> bool:
@@ -82,7 +82,7 @@ class DesignRules:
         return self.ends_jobs_early
 
     def as_before(self, config: BenchmarkConfig) -> tuple[BenchmarkConfig, str] | None:
-        """Return the config's equivalent in an earlier nodesweep, and how to get that behavior now.
+        """Return the config's equivalent in earlier versions, and how to get that behavior now.
 
         None if the config has always had the same meaning.
         """
@@ -275,8 +275,8 @@ class _Predict(DesignRules):
     def ends_early(self, config: BenchmarkConfig) -> bool:
         """Return True if the shipped program runs and no full-length runs are needed.
 
-        They are needed if the global batch grows, because their final metrics show convergence, or
-        if training.steps or baseline_seconds sets the number of steps.
+        They are needed if training.steps or baseline_seconds sets the number of steps or, unless
+        sweep.probe decides, if the global batch grows, since their final metrics show convergence.
         """
         if not config.ships_program or config.training.amount is not None:
             return False

@@ -34,7 +34,7 @@ _GPUS = "sagemaker/core/image_uri_config/instance_gpu_info.json"
 
 
 def instance_types(date: datetime.date) -> dict[str, Any]:
-    """Return the whole table.
+    """Return the complete table.
 
     Args:
         date: Day on which the packages are read.

@@ -186,7 +186,7 @@ class PlatformConfig(Section):
         )
 
     def with_jobs_of(self, recorded: Mapping[str, Any]) -> Self:
-        """Return this section with the Batch queue of a sweep's recorded section.
+        """Return this section with the Batch queue that is recorded for a sweep.
 
         A sweep's jobs stay in the queue that they were sent to, even if the config has changed.
         """

@@ -63,7 +63,7 @@ class ClusterNode(InstanceType):
 
     @property
     def purchase_option(self) -> str:
-        """How nodes are bought at this price, which is always the configured one."""
+        """How nodes are bought at this price: always "as configured"."""
         return "as configured"
 
     @property

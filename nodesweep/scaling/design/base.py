@@ -210,7 +210,7 @@ class Measured:
 
 
 class Design:
-    """Base of all designs, which requests all runs at the start and decides by general rules."""
+    """Base of all designs: requests all runs at the start and decides by the general rules."""
 
     name: ClassVar[DesignName]
     jobs_text: ClassVar[str] = "{} jobs"

@@ -93,7 +93,7 @@ class Predict(Design):
         return (*general, *projected_notes(measured))
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
-        """Return a line on the predicted counts and, if jobs end early, a line on their length."""
+        """Return a line on the predicted node counts and, for short jobs, one on their length."""
         runs = one_or_more(confirming_runs(config), "run")
         last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding count"
         lines = [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]

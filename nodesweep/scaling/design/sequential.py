@@ -51,7 +51,7 @@ ERROR = 0.05
 ZONE = 0.02
 """Relative distance from a limit within which a value counts as on the limit."""
 LEAST_SPREAD = 0.001
-"""Minimum assumed relative spread of run times, because a coarse clock can make them equal."""
+"""Minimum relative spread to assume, since a coarse clock can make different times equal."""
 
 
 def least_spread(seconds: float, is_whole: bool) -> float:
@@ -393,10 +393,10 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
     """Evaluate a node count against its limits, with an error probability of at most `error`.
 
     The bounds on a ratio of two times come from Student's t on the logarithms, with the spread of
-    all counts pooled. To pass, a count must pass every limit, so each limit may err by all of
-    `error` (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). A count
-    fails if it fails any limit, so for failures the limits share `error` (Bonferroni). `number` is
-    the number of this look at the count, from 1.
+    all node counts pooled. To pass, a node count must pass every limit, so each limit may err by
+    all of `error` (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
+    It fails if it fails any limit, so for failures the limits share `error` (Bonferroni). `number`
+    is the number of this look, from 1.
     """
     freedom = measured.freedom
     place = measured.place[group.target]
@@ -437,7 +437,7 @@ def _one_more(counts: Sequence[int]) -> str:
 def sequential_cost(
     counts: Sequence[int], goals: RecommendationConfig, max_repeats: int
 ) -> DesignCost:
-    """Return the sequential design's node-hours on the reference curve, from a fixed seed.
+    """Simulate the sequential design's node-hours on the reference curve, with a fixed seed.
 
     The minimum is the cost of the cheapest simulated sweep, one of which is without noise. The
     maximum is the cost of every repeat of every node count.

@@ -174,11 +174,11 @@ class Allowance:
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
-        """Count the most that a job can be billed, as long as its billed time is unknown."""
+        """Charge a job's maximum node-seconds until its billed time is known."""
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
     def settle(self, job: JobStatus) -> None:
-        """Count the billed node-seconds of an ended job, if they are known."""
+        """Charge the billed node-seconds of an ended job, if they are known."""
         billed = job.billed_node_seconds
         if billed is not None:
             self.node_seconds[job.name] = billed

@@ -298,5 +298,5 @@ def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
 
 
 def replicas_of(world_size: int, ranks_per_replica: int) -> int:
-    """Return the number of model replicas; other rules report ranks that do not fill one."""
+    """Return the number of complete model replicas; rules report ranks that do not fill one."""
     return max(1, world_size // ranks_per_replica)

@@ -76,7 +76,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Drop the attempt for this reason; `is_over_budget` is True if it is sweep.budget_usd."""
+    """Drop the attempt for this reason; `is_over_budget` is True for sweep.budget_usd."""
 
     attempt: Attempt
     job_name: str
@@ -301,7 +301,7 @@ class SweepQueue:
         self._leave_out_lost()
 
     def settle(self, job: JobStatus, outcome: JobOutcome) -> None:
-        """Handle a job of this run that ended; a retry goes to the front of the queue."""
+        """Handle a job of this run that has ended, and queue its retry, if any, first."""
         attempt = self.active.pop(outcome.job_name)
         self._count_ended(job, outcome)
         self._ended.append(outcome)
@@ -322,7 +322,7 @@ class SweepQueue:
     def unwatch(self, job_name: str) -> Attempt:
         """Stop watching a job that may still be running, and return its attempt.
 
-        The job counts at its maximum cost.
+        The budget still counts the job at its maximum cost.
         """
         return self.active.pop(job_name)
 

@@ -1,4 +1,4 @@
-"""Set the number of steps of jobs: training.steps, or the number for training.baseline_seconds.
+"""Determine the steps of each job, from training.steps or training.baseline_seconds.
 
 The first run at the smallest node count derives its number of steps from the pace of its first
 steps (infra/image/nodesweep_clock.py), and every other job runs the same number. The number is read

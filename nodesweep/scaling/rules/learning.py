@@ -117,7 +117,7 @@ def rule_suits_the_optimizer(facts: Facts) -> list[str]:
 def batch_normalization_has_samples(facts: Facts) -> list[str]:
     """Warn about too few samples per replica for batch normalization's statistics.
 
-    A fixed global batch leaves each replica fewer samples as nodes are added.
+    With a fixed global batch, each replica gets fewer samples as nodes are added.
     """
     batch = facts.training.batch
     sizes = {point.nodes: point.per_replica_batch_size or 0 for point in facts.plan.points}

@@ -136,7 +136,7 @@ class Facts:
 
     @property
     def each(self) -> tuple[Facts, ...]:
-        """The facts of each arm; in a sweep of one arm, only this object."""
+        """The facts of each arm, or only this object in a sweep of one arm."""
         return tuple(self.arms.values()) or (self,)
 
     @property

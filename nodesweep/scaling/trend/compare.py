@@ -248,7 +248,7 @@ def compare(
 
 
 def measured_under(report: ScalingReport) -> dict[str, str | None]:
-    """Return every condition that a sweep's times depend on, by name; None: unknown.
+    """Return every condition that a sweep's times depend on, by name, with None for unknown ones.
 
     The conditions are the fields of Conditions, the isolation and the processor of emulated nodes
     (on AWS, the instance type implies the processor), the digest of the user's code, the work of a

@@ -72,7 +72,7 @@ def _whole(name: str, meaning: str, nullable: bool = True) -> Column:
 
 
 def _number(name: str, meaning: str | None = None) -> Column:
-    """Return a column of numbers; without `meaning`, it means the same as in report/frames.py."""
+    """Return a column of numbers, by default with the meaning that report/frames.py gives it."""
     return Column(name, pa.float64(), "double", meaning or SUMMARY[name].meaning)
 
 

@@ -1,4 +1,4 @@
-"""Read report.json as a ScalingReport; only a complete report is accepted."""
+"""Read report.json as a ScalingReport, and accept only a complete report."""
 
 from __future__ import annotations
 

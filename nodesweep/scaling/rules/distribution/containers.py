@@ -1,8 +1,8 @@
 """Rules on an AWS container and the instance type that runs it, for every distribution kind.
 
-A rule refuses only if the image's content is known: an AWS container run as it is, or the shipped
-program on one. If more is built on it, the same sentence is a hint, and nothing is reported for
-other images.
+A rule refuses only if the image's content is known: an unmodified AWS container, or the shipped
+program on one. If more is built on the container, the same sentence is a hint. Nothing is reported
+for other images.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def processor_matches_the_container(facts: Facts) -> Iterator[str]:
 
 @advises
 def smddp_may_be_missing(facts: Facts) -> Iterator[str]:
-    """Warn if a tag does not show whether the image has SMDDP; sources: `SMDDP_BY_PATCH`."""
+    """Warn if a tag does not show whether the image has SMDDP (sources: `SMDDP_BY_PATCH`)."""
     image = facts.image
     asked = (
         facts.distribution.kind == "smddp"

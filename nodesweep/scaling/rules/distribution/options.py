@@ -127,8 +127,8 @@ LIBRARIES = {
     ("backend", "xla"): (_has_neuron, _NEURON_NEEDS),
     ("strategy", "smp"): (_has_smp_v2, _SMP_V2_NEEDS),
 }
-"""By argument of the shipped program, a test for the library that it imports, and a description of
-the images that have the library.
+"""For each argument of the shipped program that imports a library, a test for the library and a
+description of the images that have it.
 """
 _MPI_RULES = (rules.mca_given_once, rules.options_without_quotes, rules.rdma_is_supported)
 _ALWAYS = (rules.no_model_parallel_hyperparameter, rules.processes_fit)

@@ -1,4 +1,4 @@
-"""docs/distribution.md, generated from the options and their config models."""
+"""Generate docs/distribution.md from the options and their config models."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def distribution_document() -> str:
 
 
 def runs_table() -> str:
-    """Return the section on what has been run for each option, and what never has."""
+    """Return the section that shows what has and has not been run for each option."""
     rows = [_trial_row(option.kind, TRIALS[option.kind]) for option in OPTIONS]
     return (
         _RUNS + "\n".join(rows) + "\n" + _PROGRAM_RUNS.format(versions=", ".join(PROGRAM_ON_GLOO))

@@ -32,7 +32,7 @@ It ran with 2 ranks on CPUs. Add a version after a run of the version matrix.
 
 SDK = ("SDK 2.257.7",)
 TOOLKIT = ("toolkits 5.1.4 and 3.0.0, torch 2.13.0",)
-"""sagemaker-training and sagemaker-pytorch-training, and the torch they ran with."""
+"""Versions of sagemaker-training and sagemaker-pytorch-training, and the torch they ran with."""
 REQUEST_EVIDENCE = "tests/nodesweep/scaling/planning/test_request.py"
 LAUNCH_EVIDENCE = "tests/infra/image/test_toolkit_launches.py"
 
