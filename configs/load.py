@@ -75,7 +75,7 @@ def config_from_text(
     Args:
         text: The config.
         origin: Name of the config in error messages.
-        folder: Directory that relative paths start at.
+        folder: Directory from which relative paths are resolved.
         overrides: Assignments `a.b.c=value`.
 
     Raises:
@@ -109,7 +109,8 @@ def check_directories(config: BenchmarkConfig) -> None:
     if config.image.uri is None:
         wanted["image.context"] = config.image.context  # null if a container runs unmodified
     missing = [
-        f"  {field}: no directory {_short(path)}; relative paths start at the config file"
+        f"  {field}: no directory {_short(path)}; relative paths are resolved from the config"
+        " file's folder"
         for field, path in sorted(wanted.items())
         if path is not None and not os.path.isdir(path)
     ]

@@ -52,7 +52,7 @@ def fill_script(
         name: The benchmark's name.
         script: The training script.
         top: Folder of its code: the script's own folder or one above it.
-        template_folder: Folder that the template's relative paths start at.
+        template_folder: Folder from which the template's relative paths are resolved.
         folder: Folder of the new file.
     """
     sections = sections_of(template)

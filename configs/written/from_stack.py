@@ -71,7 +71,7 @@ def fill_template(
         template: Text of the template.
         stack: The stack whose outputs fill it.
         local: The local platform that holds the stack; None if it is on AWS.
-        template_folder: Absolute folder that the template's relative paths start at.
+        template_folder: Absolute folder from which the template's relative paths are resolved.
         folder: Absolute folder of the new file.
     """
     sections = sections_of(template)

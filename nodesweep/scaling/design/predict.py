@@ -95,7 +95,7 @@ class Predict(Design):
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
         """Return a line on the predicted node counts and, for short jobs, one on their length."""
         runs = one_or_more(confirming_runs(config), "run")
-        last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding count"
+        last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding node count"
         lines = [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
         if config.ends_early(1):
             share = format_percent(config.sweep.probe_ends.max_share or 1.0)

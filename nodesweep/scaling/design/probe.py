@@ -263,9 +263,9 @@ def _unseen_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     if silent:
         yield (
             f"Not reported by the probes at {counts_text(silent)}: the ends of epochs. If an epoch "
-            "is longer than a probe, T lacks what its end costs (evaluation, checkpoint, restart "
-            "of the loader), and is too long if a cold first epoch is slower than the others; give "
-            "clock(steps=…, epoch_steps=…) (docs/probe.md)."
+            "is longer than a probe, T does not include the cost of its end (evaluation, "
+            "checkpoint, restart of the loader), and is too long if a cold first epoch is slower "
+            "than the others; give clock(steps=…, epoch_steps=…) (docs/probe.md)."
         )
 
 
@@ -286,13 +286,15 @@ def _trend_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 _UNSEEN: Mapping[PartName, str] = {
     "epochs": (
-        "the end of an epoch. T lacks what it adds (restart of the loader; evaluation and "
-        "checkpoint where the program does not time them apart), and is too long if a cold first "
+        "the end of an epoch. T does not include it (restart of the loader, and evaluation and "
+        "checkpoint if the program does not time them separately), and is too long if a cold first "
         "epoch is slower than the others. To include one, raise sweep.probe.max_steps or max_share "
         "to an epoch and 30 steps more; a run of two epochs needs design: full."
     ),
-    "checkpoints": "a checkpoint. T lacks what checkpoints cost.",
-    "validations": "a validation. The time billed and waited lacks what validations cost.",
+    "checkpoints": "a checkpoint. T does not include the cost of checkpoints.",
+    "validations": (
+        "a validation. The times billed and waited do not include the cost of validations."
+    ),
 }
 
 

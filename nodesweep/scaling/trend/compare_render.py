@@ -63,7 +63,7 @@ def comparison_headline(comparison: Comparison) -> str:
         return f"{lost}."
     silent = [nodes_text(row.nodes) for row in comparison.rows if not row.ratio_interval]
     if len(silent) == len(comparison.rows):
-        return f"Cannot alarm: that takes {MIN_REPEATS} runs in both A and B."
+        return f"Cannot alarm: an alarm requires {MIN_REPEATS} runs in both A and B."
     none = f"No regression established (tolerance {tolerance})."
     return f"{none} Cannot alarm at {join_words(silent)}." if silent else none
 
