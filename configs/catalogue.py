@@ -137,7 +137,7 @@ class InstanceType(_Row):
         ),
     )
     other_sources: dict[str, Source] = Field(
-        default_factory=dict, description="Facts with another source: field -> URL and date."
+        default_factory=dict, description="Facts from other sources: field -> URL and date."
     )
     on_demand_usd_per_hour: float | None = Field(
         gt=0,

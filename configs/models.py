@@ -220,7 +220,7 @@ class RecommendationConfig(Section):
         le=1e9,
         description=(
             "What an hour of waiting is worth to you, USD: recommend the node count with the least"
-            " cost plus waiting instead of judging E and D. Null: unknown."
+            " cost plus waiting, and ignore the limits of E and D. Null: unknown."
         ),
     )
 
@@ -420,7 +420,7 @@ class BenchmarkConfig(Section):
         Raises:
             ValidationError: The variant's config is invalid; the errors are located at the variant.
         """
-        # without defaults, as in the YAML, since a different distribution kind rejects this one's
+        # without defaults, since a different distribution kind would reject this one's fields
         raw = self.model_dump(exclude_defaults=True)
         variants = raw["sweep"].pop("variants")
         raw["sweep"].pop("min_points", None)  # includes the points of all arms

@@ -149,7 +149,7 @@ class SlurmPlatform(PlatformWithoutAws):
     constraint: Word | None = Field(
         default=None,
         description=(
-            "Features that every node must have (sbatch --constraint). Set it where a partition"
+            "Features that every node must have (sbatch --constraint). Set it if a partition"
             " mixes kinds of nodes. Null: any."
         ),
     )
@@ -160,15 +160,15 @@ class SlurmPlatform(PlatformWithoutAws):
     exclusive: bool = Field(
         default=True,
         description=(
-            "Use whole nodes. Set false only where the site forbids it: other people's jobs on"
-            " the nodes distort the times."
+            "Use whole nodes. Set false only if the site forbids it, because other people's jobs"
+            " on the nodes distort the times."
         ),
     )
     requeue: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description=(
             "Let Slurm start a job again after a node failure or preemption, as a further attempt"
-            " under the same name. False: such a job has failed."
+            " under the same name. False: the job counts as failed."
         ),
     )
     setup: tuple[str, ...] = Field(

@@ -50,7 +50,7 @@ class ProbeConfig(Section):
         ge=0.001,
         le=0.2,
         description=(
-            "Half width of the 95% interval at which a probe may end, as a fraction of the"
+            "Half width of the 95% interval at which a probe can stop, as a fraction of the"
             " mean steady step, 0.001–0.2: 0.01 is ±1%. Halving it takes about four times the"
             " steps."
         ),
@@ -62,7 +62,7 @@ class ProbeConfig(Section):
         # Omitted when null, so that earlier sweeps keep their ids.
         exclude_if=lambda share: share is None,
         description=(
-            "End a probe after this share of its steps, above 0 to 1, but not before 20 steady"
+            "Stop a probe after this share of its steps, above 0 to 1, but not before 20 steady"
             " ones. Null: 0.1 for design predict, where 1 makes jobs run all their steps; no limit"
             " for design probe."
         ),
@@ -72,7 +72,7 @@ class ProbeConfig(Section):
         ge=30,
         le=1_000_000,
         description=(
-            "End a probe after this many optimizer steps, 30–1,000,000, even if its precision"
+            "Stop a probe after this many optimizer steps, 30–1,000,000, even if its precision"
             " is not reached."
         ),
     )
@@ -214,7 +214,7 @@ class SweepConfig(Section):
     order_seed: int = Field(
         default=1,
         ge=0,
-        description="Seed of the shuffle, recorded in the report. Change it to get another order.",
+        description="Seed of the shuffle, recorded in the report. Change it to vary the order.",
     )
     max_parallel_jobs: Annotated[int, NOT_MEASURED] = Field(
         default=1,
@@ -292,8 +292,8 @@ class SweepConfig(Section):
         description=(
             "auto: until new code has logged its first step (a metric definition's match, or"
             " step=N) or completed a job, run jobs one at a time, smallest first; never: start"
-            " in the planned order at once. Choose never if a first job at the smallest count"
-            " takes very long."
+            " in the planned order at once. Choose never if a first job at the smallest node"
+            " count takes very long."
         ),
     )
     on_cancel: Annotated[Literal["stop", "leave"], NOT_MEASURED] = Field(

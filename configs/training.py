@@ -140,7 +140,7 @@ class TrainingConfig(JobFeatures):
         exclude_if=lambda types: not types,
         description=(
             "Up to 4 types to use instead of instance_type, in order, if it has no capacity. The"
-            " first job takes the first type that has, and all others run on the same."
+            " first job takes the first type with capacity, and all other jobs run on it."
         ),
     )
     max_runtime_seconds: Annotated[int, NOT_COMPARED] = Field(

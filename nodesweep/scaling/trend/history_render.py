@@ -91,7 +91,7 @@ def _table(title: str, trend: Trend) -> Any:
 
 
 def _cost_heading(trend: Trend) -> str:
-    # the history has the billed costs of jobs, and a probe is billed for a part of a run only
+    # the history has the billed costs of jobs, and a probe is billed for only part of a run
     return "cost of a probe" if trend.conditions.get("train_clock") == "projected" else "cost"
 
 
