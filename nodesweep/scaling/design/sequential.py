@@ -233,9 +233,9 @@ class _Design:
         return (nodes, self.planned[nodes]) in self.contended
 
     def look_at(self, group: _Comparisons) -> Iterator[_Step]:
-        """Yield steps that repeat the runs compared by the target's limits until it is decided.
+        """Yield steps that repeat the runs that the target's limits compare, until it is decided.
 
-        Stop undecided if no repeat is left, or if none of the last runs gave a time, since a
+        Leave it undecided if no repeat is left, or if none of the last runs gave a time, since a
         program that reports no times is not worth more runs.
         """
         error = ERROR / (len(self.counts) - 1)

@@ -51,7 +51,7 @@ def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int 
 
 
 def unsized_reason(config: BenchmarkConfig) -> str:
-    """Return the reason why a job whose number of steps is unknown is not started."""
+    """Return why a job with an unknown number of steps is not started."""
     return (
         "not run: with training.baseline_seconds, the first run on "
         f"{nodes_text(min(config.sweep.node_counts))} determines the number of steps of every "

@@ -284,7 +284,7 @@ def parse_predictions(body: bytes) -> tuple[CheckedPrediction, ...]:
 
 
 def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple[Trend, ...]:
-    """Return the trends of a history, the one with the most recent sweep first.
+    """Return the trends of a history, starting with the trend of the most recent sweep.
 
     Attempts that were not used are left out.
 

@@ -283,7 +283,7 @@ def microbatches_divide_the_batch(facts: Facts) -> Iterator[str]:
 
 @refuses
 def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
-    """Refuse degrees that exceed or do not divide the world size (SMP v2 reference)."""
+    """Refuse degrees whose products do not divide the world size (SMP v2 reference)."""
     config = facts.distribution
     assert isinstance(config, SmpV2)
     shard, context = config.hybrid_shard_degree, config.context_parallel_degree or 1
