@@ -1,8 +1,8 @@
 """Allowlists of a deployment's worker: folders, endpoints and variables that runs may name.
 
-Whoever may start a run chooses its config, and a config can name any folder to upload, any endpoint
-to call, and any variable of the worker to pass to a job. If one of these variables is set in the
-worker's environment, a run may name only what the variable lists and nodesweep's own values:
+Anyone who can start a run chooses its config, and a config can name any folder to upload, any
+endpoint to call, and any variable of the worker to pass to a job. If one of these variables is set
+in the worker's environment, a run may name only what the variable lists and nodesweep's own values:
 
     NODESWEEP_ALLOWED_PATHS         folders, separated by colons, including everything below them
     NODESWEEP_ALLOWED_ENDPOINTS     http(s)://HOST[:PORT], separated by commas
@@ -46,7 +46,7 @@ def check_allowlists(config: BenchmarkConfig, worker: Mapping[str, str]) -> None
     This happens before anything is read or called. Links are resolved before paths are compared.
 
     Raises:
-        ConfigError: The config names such a resource; the message lists all of them.
+        ConfigError: Resources are not allowed; the message lists all of them.
     """
     problems = [
         *_path_problems(config, worker),
@@ -88,7 +88,6 @@ def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterat
 
 
 def _always_allowed(field: str, worker: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the folders that are always allowed for the field."""
     if field == "report.directory":
         return (str(ReportConfig().directory),)
     if field == "platform.state_directory":

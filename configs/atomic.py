@@ -1,4 +1,4 @@
-"""Atomic file writes: a reader sees the old file or the new one, never a part."""
+"""Atomic file writes: a reader sees the old file or the new one, never a partial one."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from uuid import uuid4
 PRIVATE, SHARED = 0o600, 0o644
 """File modes.
 
-A job's output and a config may be private; files to be shared or edited have the usual mode.
+Use PRIVATE for files that may be confidential, such as a config or a job's output, and SHARED for
+files that other users read or edit.
 """
 
 
 def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
     """Write a temporary file in the same folder, then replace `path` with it.
 
-    Readers see the old file or the new one. An OSError names `path`, even for a full disk, where
-    Python's own error names no file.
+    An OSError names `path` even if the disk is full, when Python's own error names no file.
     """
     with written_atomically(path, mode) as stream:
         stream.write(body)
 
 
 def create_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> bool:
-    """Create the file with its whole content; return False, and change nothing, if it exists.
+    """Create the file with its whole content, or return False if it already exists.
 
-    Of several processes, on any machine that shares the file system, exactly one gets True.
+    If several processes try this, even on machines that share a file system, exactly one gets True.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     write_atomic(temporary, body, mode)
@@ -70,7 +70,7 @@ def written_atomically(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
 def make_folder(folder: Path, mode: int = PRIVATE) -> None:
     """Create the folder and its missing parents for files of this mode.
 
-    New folders for private files are accessible to their owner only; existing ones stay unchanged.
+    Only the owner can access a new folder for private files. Existing folders stay unchanged.
     """
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
@@ -79,13 +79,13 @@ def make_folder(folder: Path, mode: int = PRIVATE) -> None:
 
 
 def folder_problem(folder: Path, option: str = "") -> str | None:
-    """Return why the folder cannot be written to, with the remedy; None if it probably can.
+    """Return why the folder cannot be written to and the remedy, or None if it seems writable.
 
-    The folder need not exist yet. Nothing is changed.
+    The folder need not exist yet, and is not created.
 
     Args:
-        folder: The folder.
-        option: The option that sets another folder; "" if there is none.
+        folder: The folder to check.
+        option: The command-line option that sets a different folder, or "" if there is none.
     """
     remedy = f"or choose another folder{f' with {option}' if option else ''}"
     try:

@@ -30,7 +30,7 @@ SPECS = (
     "memory_gib", "network_gbit_per_second", "network_latency_milliseconds", "network_burst", "efa",
     "architecture", "instance_store",
 )  # fmt: skip
-"""Facts about hardware: fields of an InstanceType that each have a source."""
+"""The hardware facts: fields of an InstanceType that each have a source."""
 NO_PRICE_NOTE = "no dated copy of the us-east-1 price list found"
 NEAREST_TYPES_SHOWN = 6
 
@@ -44,7 +44,7 @@ class _Row(BaseModel):
 
 
 class Source(_Row):
-    """Source of numbers: a page or file, and its date."""
+    """The source of a number: a page or file, and its date."""
 
     url: str = Field(
         min_length=1, description="Public page or file. Change it together with `date`."
@@ -137,7 +137,7 @@ class InstanceType(_Row):
         ),
     )
     other_sources: dict[str, Source] = Field(
-        default_factory=dict, description="Facts with another source: field -> URL and date."
+        default_factory=dict, description="Facts from other sources: field -> URL and date."
     )
     on_demand_usd_per_hour: float | None = Field(
         gt=0,
@@ -167,7 +167,7 @@ class InstanceType(_Row):
 
     @property
     def is_aws(self) -> bool:
-        """True for an instance of AWS; False for emulated nodes and nodes of a cluster."""
+        """True for an AWS instance; False for emulated nodes and nodes of a cluster."""
         return not self.emulated
 
     @property
@@ -207,7 +207,7 @@ class InstanceType(_Row):
     def at_price(
         self, usd_per_hour: float, region: str, source: str, date: datetime.date
     ) -> InstanceType:
-        """Return the instance type at another on-demand training price than the catalogue's."""
+        """Return the instance type with a different on-demand training price."""
         return self.model_copy(
             update={
                 "on_demand_usd_per_hour": usd_per_hour,
@@ -280,7 +280,7 @@ class Catalogue(_Row):
         )
 
     def _nearest(self, instance_type: str) -> list[str]:
-        """Return the nearest types: the same family first, then similar names."""
+        # the same family first, then similar names
         parts = instance_type.lower().removeprefix("ml.").split(".")
         family = [row.instance_type for row in self.instances if row.family == parts[0]]
         wanted = "ml." + ".".join(parts)
@@ -300,8 +300,8 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
 
 @lru_cache(maxsize=8)
 def _load(path: Path) -> Catalogue:
-    # libyaml reads the packaged file ten times as fast, which saves a twentieth of the time of
-    # `nodesweep plan`; a test compares both readers.
+    # libyaml reads the packaged file ten times as fast, which makes `nodesweep plan` 5% faster. A
+    # test compares both readers.
     is_fast = path == PACKAGED_CATALOGUE and yaml.__with_libyaml__
     text = path.read_text(encoding="utf-8")
     raw = yaml.load(text, yaml.CSafeLoader) if is_fast else parse_yaml(text)
@@ -352,7 +352,7 @@ def _merged(generated: dict[str, Any], by_hand: dict[str, Any], path: Path) -> d
 
 
 def _with_peak(row: dict[str, Any], peaks: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with the peak of its accelerator and the source of the peak, if known."""
+    """Return the row with its accelerator's peak rate and the source of that rate, if known."""
     if (known := peaks.get(row.get("accelerator") or "")) is None:
         return row
     return row | {
@@ -362,7 +362,6 @@ def _with_peak(row: dict[str, Any], peaks: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_sources(row: dict[str, Any], sources: dict[str, Source], path: Path) -> dict[str, Any]:
-    """Return the row with its source names replaced by URL and date."""
     named = [(f"{kind}_source", row.get(f"{kind}_source")) for kind in ("specs", "price")]
     named += [("specs_source", name) for name in row.get("other_sources", {}).values()]
     for field, name in named:

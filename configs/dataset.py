@@ -1,4 +1,4 @@
-"""The section `dataset` of a config: the training data, and the checks it must pass."""
+"""The config's `dataset` section: the training data, and the checks it must pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIXES = {"parquet": (".parquet", ".pq"), "csv": (".csv", ".csv.gz")}
 
 
 class ExpectationConfig(Section):
-    """One Great Expectations expectation, spelled as in that library."""
+    """A Great Expectations expectation, spelled as in that library."""
 
     type: str = Field(
         description=(
@@ -64,7 +64,7 @@ class DatasetConfig(Section):
     )
     follow_links_outside: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
-        # Omitted when false, so that sweeps without it keep their records unchanged.
+        # Omitted when false, so that the records of sweeps without it stay unchanged.
         exclude_if=lambda follows: not follows,
         description=(
             "true: follow symbolic links that leave a local source, as git-annex, DVC and the"
@@ -122,7 +122,7 @@ class DatasetConfig(Section):
     )
     validation: Annotated[ValidationConfig | None, NOT_MEASURED] = Field(
         default=None,
-        # Omitted when null, so that sweeps without it keep their records unchanged.
+        # Omitted when null, so that the records of sweeps without it stay unchanged.
         exclude_if=lambda validation: validation is None,
         description=(
             "Engine that checks the data. Set it to check a large S3 dataset on Spark; null:"

@@ -1,7 +1,7 @@
-"""The designs of a sweep by name, as far as the config alone determines them.
+"""The sweep designs by name, as far as the config alone determines them.
 
-A config is read before anything else is known, so the configs package holds this table. The rest
-of a design, such as which jobs come next, is in its file in nodesweep/scaling/design/.
+Config validation needs this table, so it is part of the configs package. The rest of each design,
+such as which jobs come next, is in its file in nodesweep/scaling/design/.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ FURTHEST_PREDICTED = 4
 MODEL_PARALLEL_DEGREES = (
     "partitions", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree",
 )  # fmt: skip
-"""Options of training.distribution that, above 1, exchange more than gradients."""
+"""Options of training.distribution that, if above 1, make ranks exchange more than gradients."""
 
 
 class DesignRules:
     """A design's requirements on a config, and the maximum number of jobs that it runs.
 
-    The defaults are those of a design that runs each node count `repeats` times.
+    The defaults describe a design that runs each node count `repeats` times.
     """
 
     text = ""
-    """Text about the design in the description of sweep.design."""
+    """The design's part of the description of sweep.design."""
     decides_as_it_goes = False
     """True if earlier results determine the next jobs and their number."""
     repeats_as_needed = False
-    """True if each node count is repeated independently, not in passes over all counts."""
+    """True if each node count is repeated independently, not in passes over all node counts."""
     ends_jobs_early = False
-    """True if its jobs may end themselves early, except for validation runs."""
+    """True if jobs other than validation runs can finish early."""
     validates = False
-    """True if whole jobs validate those that ended early."""
+    """True if full-length validation runs follow the jobs that finish early."""
     default_share: float | None = None
-    """Share of its steps after which a job ends early, if sweep.probe has none; None: no limit."""
+    """Share of its steps that a job runs unless sweep.probe sets one; None if there is no limit."""
     predicts = False
-    """True if it predicts node counts that it does not measure."""
+    """True if the design predicts node counts that it does not measure."""
 
     def measured_counts(self, sweep: SweepConfig) -> tuple[int, ...]:
-        """Return the node counts that it runs, without sweep.confirm."""
+        """Return the node counts to measure, without sweep.confirm."""
         return sweep.node_counts
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
-        """Return the maximum jobs per arm and node count, without validation runs."""
+        """Return the maximum number of jobs per arm and node count, without validation runs."""
         return sweep.repeats
 
     def max_checks(self, sweep: SweepConfig) -> int:
-        """Return the maximum number of validation runs, whole jobs after all others."""
+        """Return the maximum number of validation runs: full-length jobs after all others."""
         return 0
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
-        """Return the reason a sweep of a different design must not set these fields, or None."""
+        """Return why a sweep of a different design must not set this design's fields, or None."""
         return None
 
     def sweep_problem(self, sweep: SweepConfig) -> str | None:
@@ -66,30 +66,30 @@ class DesignRules:
         return None
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
-        """Return the reason a benchmark of any design could not use this one, or None."""
+        """Return why a benchmark of any design could not switch to this one, or None."""
         return None
 
     def problem(self, config: BenchmarkConfig) -> str | None:
-        """Return the conflict between a benchmark of this design and the design, or None."""
+        """Return the conflict between a benchmark and this design, which it uses, or None."""
         return self.unsuited(config)
 
     def ends_early(self, config: BenchmarkConfig) -> bool:
-        """Return True if the jobs of a benchmark of this design end early."""
+        """Return True if a benchmark's jobs finish early under this design."""
         return self.ends_jobs_early
 
     def ends_raw_early(self, raw: Mapping[str, Any], ships_program: bool) -> bool:
-        """Return ends_early() of a config that is not validated yet, without its amount of work."""
+        """Return ends_early() for a config before validation, ignoring its amount of work."""
         return self.ends_jobs_early
 
     def as_before(self, config: BenchmarkConfig) -> tuple[BenchmarkConfig, str] | None:
-        """Return the config's equivalent in an earlier nodesweep, and how to get that behavior now.
+        """Return the config's equivalent in earlier versions, and how to get that behavior now.
 
         None if the config has always had the same meaning.
         """
         return None
 
     def identify(self, asked: dict[str, Any], config: BenchmarkConfig) -> None:
-        """Change `asked`, the fields of the section that determine a sweep's id, in place."""
+        """Adjust in place the fields of the section that determine a sweep's id."""
         asked.pop("probe", None)
         if self.ends_early(config):
             asked["probe"] = config.sweep.probe_ends.model_dump(mode="json")
@@ -100,7 +100,7 @@ def _spot_problem(config: BenchmarkConfig, design: DesignName, aim: str) -> str 
         return None
     return (
         "training.spot is set, but runs on spot capacity never count toward the headline, so"
-        f" sweep.design: {design} would have nothing to {aim}; remove it, or set sweep.design: full"
+        f" sweep.design: {design} would have no runs to {aim}; remove it, or set sweep.design: full"
     )
 
 
@@ -114,7 +114,7 @@ def _repeats_nothing(sweep: SweepConfig) -> str | None:
 
 
 def _value(raw: Any, *path: str) -> Any:
-    """Return a value of a config that is not validated yet; None if it is missing."""
+    """Return a value of a config before validation, or None if it is missing."""
     for name in path:
         raw = raw.get(name) if isinstance(raw, dict) else None
     return raw
@@ -124,7 +124,7 @@ class _Full(DesignRules):
     text = "`repeats` jobs at every node count"
 
     def identify(self, asked: dict[str, Any], config: BenchmarkConfig) -> None:
-        del asked["design"]  # keeps the ids of sweeps that predate other designs
+        del asked["design"]  # keeps the ids of sweeps from before there were other designs
 
 
 class _Sequential(DesignRules):
@@ -233,7 +233,7 @@ class _Predict(DesignRules):
     default_share = 0.1
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
-        return max(2, sweep.repeats)  # a single run shows no noise, so nothing could be decided
+        return max(2, sweep.repeats)  # one run gives no estimate of the noise
 
     def measured_counts(self, sweep: SweepConfig) -> tuple[int, ...]:
         counts = sweep.node_counts
@@ -273,10 +273,10 @@ class _Predict(DesignRules):
         return _repeats_nothing(sweep) if sweep.confirm is None else None
 
     def ends_early(self, config: BenchmarkConfig) -> bool:
-        """Return True for the shipped program, which splits the time of a job that ends early.
+        """Return True if the shipped program runs and no full-length runs are needed.
 
-        A growing global batch needs whole runs, whose final metrics show convergence; so do the
-        steps that training.steps or baseline_seconds asks for.
+        They are needed if training.steps or baseline_seconds sets the number of steps or, unless
+        sweep.probe decides, if the global batch grows, since their final metrics show convergence.
         """
         if not config.ships_program or config.training.amount is not None:
             return False
@@ -335,7 +335,7 @@ class _Predict(DesignRules):
                 f"training.measure is {training.measure}, but sweep.design: predict requires"
                 " nodesweep's own measurement; set it to auto, or set sweep.design: full"
             )
-        # late import: what only needs a design's name must import quickly
+        # imported here so that code that needs only a design's name loads quickly
         from nodesweep.configs.catalogue import UnknownInstanceType
 
         try:

@@ -157,7 +157,7 @@ class _ModelParallel(Section):
     own_fields: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def parameters(self) -> dict[str, bool | int | float | str]:
-        """Return the library's parameters (`mp_parameters`) that are set, by its names."""
+        """Return the library's parameters (`mp_parameters`) that are set, by their names there."""
         return {
             name: value
             for name in type(self).model_fields
@@ -170,8 +170,8 @@ class SmpV1(_ModelParallel):
 
     Names, defaults and bounds: SageMaker SDK v2, doc/api/training/smd_model_parallel_general.rst
     and fw_utils.validate_mp_config; sharding (sdp_*): AWS developer guide, sharded data
-    parallelism. For load_partition and partition_file the SDK checks only the type, for sdp_*
-    nothing; no public document says more about the former.
+    parallelism. The SDK checks only the type of load_partition and partition_file, and does not
+    check sdp_*. No public document says more about load_partition and partition_file.
     """
 
     own_fields: ClassVar[frozenset[str]] = frozenset(

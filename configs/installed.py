@@ -24,13 +24,13 @@ _HOUSEKEEPING = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",
      "severity", "windows", "batch_id", "metadata"}
 )  # fmt: skip
-"""Arguments of every expectation that do not concern the data."""
+"""Arguments that every expectation accepts and that do not concern the data."""
 _OURS = frozenset({"meta", "metadata", "severity"})
-"""Housekeeping arguments that users cannot set; the config has a field for severity."""
+"""Housekeeping arguments that users cannot set. The config has its own field for severity."""
 
 
 def region_problem(region: str) -> str | None:
-    """Return the reason an AWS region is unknown; None if botocore's partitions.json has it."""
+    """Return a message if botocore's partitions.json has no such AWS region, otherwise None."""
     known = _regions()
     if region in known:
         return None
@@ -51,9 +51,9 @@ def expectation_problem(kind: str) -> str | None:
 
 
 def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
-    """Return the missing and unknown arguments of an expectation; None if there are none.
+    """Describe the missing and unknown arguments of an expectation, or return None.
 
-    The result is also None if Great Expectations ships no schema for it.
+    The result is None if there are none, or if Great Expectations ships no schema for it.
     """
     schema = _schema(kind)
     if schema is None:
@@ -69,7 +69,7 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
 
 
 def values_problem(kind: str, arguments: Mapping[str, Any], is_java: bool = False) -> str | None:
-    """Return the arguments whose values the expectation cannot use; None if there are none.
+    """Describe the arguments whose values the expectation cannot use, or return None.
 
     Values are checked by argument name and against the expectation's schema.
 
@@ -132,7 +132,7 @@ def _regex_problem(pattern: Any) -> str | None:
 
 
 def _format_problem(text: Any) -> str | None:
-    """Apply Great Expectations' own test: the format can parse a time that it formatted."""
+    """Check, as Great Expectations does, that the format can parse a time that it formatted."""
     if not isinstance(text, str) or not text:
         return "expected a format such as %Y-%m-%d"
     moment = datetime(2000, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -164,7 +164,7 @@ def _bounds_problem(arguments: Mapping[str, Any]) -> str | None:
 
 
 def _order(value: Any) -> Any:
-    """Return a bound's comparable value: its number, or its time; None if unknown."""
+    """Return a bound as a comparable number or time, or None if it is neither."""
     if isinstance(value, bool | Mapping):
         return None
     if isinstance(value, int | float | Decimal | date):
@@ -176,9 +176,9 @@ def _order(value: Any) -> Any:
 
 
 def _schema_problem(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Return the reason an argument's value does not match its schema; None if it does.
+    """Return why an argument's value does not match its schema, or None if it does.
 
-    Types, bounds and choices are checked; an object is accepted wherever the schema allows one.
+    Types, bounds and choices are checked. An object is accepted if the schema allows one.
     """
     alternatives = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "object"]
     wanted = [_wanted(one) for one in alternatives]
@@ -193,7 +193,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str, date), "number": (int, float, Decimal), "integer": (int,), "boolean": (bool,),
     "array": (list, tuple, set),
 }  # fmt: skip
-"""Python types per JSON type; a date is a string, because YAML parses 2025-01-01 as a date."""
+"""Python types per JSON type. A date counts as a string, because YAML parses 2025-01-01 as one."""
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -224,7 +224,7 @@ def _wanted(schema: Mapping[str, Any]) -> str | None:
 
 
 def processing_type_problem(instance_type: str) -> str | None:
-    """Return the reason SageMaker Processing lacks an instance type; None if botocore lists it."""
+    """Return a message if botocore lists no such type for SageMaker Processing, otherwise None."""
     known = _processing_types()
     if instance_type in known:
         return None
@@ -262,7 +262,7 @@ def _expectations() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _schema(kind: str) -> tuple[frozenset[str], Mapping[str, Any]] | None:
-    """Return an expectation's required arguments, and all arguments' schemas; None if unknown."""
+    """Return an expectation's required arguments and all schemas, or None if it has no schema."""
     name = kind.replace("_", "").lower() + ".json"
     for path in (_core_expectations() / "schemas").iterdir():
         if path.name.lower() == name:

@@ -32,15 +32,15 @@ _HIDDEN_FIELDS = (
     "training.hyperparameters",
     *marked_fields(BenchmarkConfig, MAY_BE_SECRET),
 )
-"""Fields whose values may be secret; messages leave the values out."""
+"""Fields whose values may be secret, so messages leave them out."""
 _KINDS_OF_VALUES = {
     str: "a string", int: "a whole number", float: "a number", bool: "true or false",
     tuple: "a list", list: "a list", dict: "a mapping",
 }  # fmt: skip
 _TAGS = ("kind", "launcher", "type")
-"""Fields that tell the sections of a choice apart."""
+"""Discriminators: fields that select one of several possible sections."""
 _MAX_PROBLEMS = 20
-"""Maximum lines per message; a file that is not a config breaks the rules in every line."""
+"""Maximum lines per message, since a file that is not a config has an error in every line."""
 
 
 class ConfigError(ValueError):
@@ -70,12 +70,12 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
 def config_from_text(
     text: str, origin: str, folder: Path, overrides: Sequence[str] = ()
 ) -> BenchmarkConfig:
-    """Validate YAML or JSON text that is not in a file, as load_config() does.
+    """Validate YAML or JSON text as load_config() validates a file.
 
     Args:
         text: The config.
         origin: Name of the config in error messages.
-        folder: Directory that relative paths start at.
+        folder: Directory from which relative paths are resolved.
         overrides: Assignments `a.b.c=value`.
 
     Raises:
@@ -109,7 +109,8 @@ def check_directories(config: BenchmarkConfig) -> None:
     if config.image.uri is None:
         wanted["image.context"] = config.image.context  # null if a container runs unmodified
     missing = [
-        f"  {field}: no directory {_short(path)}; relative paths start at the config file"
+        f"  {field}: no directory {_short(path)}; relative paths are resolved from the config"
+        " file's folder"
         for field, path in sorted(wanted.items())
         if path is not None and not os.path.isdir(path)
     ]
@@ -141,7 +142,7 @@ def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
 def _nested_value(raw: Any, *names: str) -> Any:
     """Return the value below these names in the raw mapping, or None.
 
-    The mapping is not validated yet, so that one mistake does not hide others.
+    The mapping is read before its validation, so that one mistake does not hide others.
     """
     for name in names:
         raw = raw.get(name) if isinstance(raw, Mapping) else None
@@ -161,7 +162,7 @@ def _region_problems(raw: Any) -> list[str]:
 
 
 def _expectation_problems(raw: Any) -> list[str]:
-    """Check names and schemas; Great Expectations itself checks all else during the run."""
+    """Check names and schemas. Great Expectations checks the rest during the run."""
     expectations = _nested_value(raw, "dataset", "expectations")
     is_java = _nested_value(raw, "dataset", "validation", "engine") == "spark"
     problems = []
@@ -181,7 +182,7 @@ def _expectation_problems(raw: Any) -> list[str]:
 
 def _instance_problems(raw: Any) -> list[str]:
     if launcher_section(_nested_value(raw, "platform")).fixed_image is not None:
-        return []  # its nodes are described in its section
+        return []  # the launcher's own section describes the nodes
     named = [("training.instance_type", _nested_value(raw, "training", "instance_type"))]
     for section, field in (("sweep", "instance_types"), ("training", "instance_fallbacks")):
         several = _nested_value(raw, section, field)
@@ -367,13 +368,13 @@ def _kind_of_value(annotation: Any) -> str:
 def _locate(
     loc: tuple[int | str, ...],
 ) -> tuple[list[str], list[str], list[str], FieldInfo | None]:
-    """Return an error's location as named in the YAML, and the config's definition of it.
+    """Return an error's location as the YAML names it, and its definition in the config.
 
     pydantic puts the kind of a tagged union into the path; the YAML has no such level.
 
     Returns:
-        The names down to the problem, the field names allowed next to the last one, its possible
-        kinds, and its field definition if it is a field of a section.
+        The names that lead to the problem, the field names allowed in its section, the possible
+        kinds, and the field definition if the problem is in a field of a section.
     """
     path: list[str] = []
     section: Any = BenchmarkConfig
@@ -398,7 +399,7 @@ def _locate(
 
 
 def _models(annotation: Any) -> dict[str, Any]:
-    """Return the sections a field may hold, by discriminator value; "" if there is no choice."""
+    """Return a field's possible sections by discriminator value, or by "" if there is only one."""
     if get_origin(annotation) is Annotated:
         return _models(get_args(annotation)[0])
     found = [
@@ -413,7 +414,7 @@ def _models(annotation: Any) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    """Return the value on one line; of a mapping only its names, of a list of them its length.
+    """Return the value on one line: a mapping as its keys, a list of mappings as its length.
 
     Text before the @ of a URL may be a password, and any value of a mapping may be a secret.
     """

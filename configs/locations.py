@@ -15,7 +15,7 @@ MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
 """Limits of Linux: PATH_MAX less its final NUL, and NAME_MAX.
 
-A relative path counts together with the config's directory.
+The config's directory counts toward the length of a relative path.
 """
 MAX_S3_KEY_BYTES = 1024
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -79,7 +79,7 @@ def _check_s3_uri(uri: str) -> str:
 
 
 def _check_bucket(name: str) -> str:
-    """Check a bucket that may be created; one that is only read may be an access point alias."""
+    """Check a bucket that may be created; a bucket that is only read can be an alias."""
     _check_form_of_bucket(name)
     if name.startswith(_RESERVED_PREFIXES) or name.endswith(_RESERVED_SUFFIXES):
         raise ValueError(

@@ -4,8 +4,8 @@
 
 The list of types comes from botocore's API model; their hardware from EC2's DescribeInstanceTypes
 as recorded in moto, under the same name without `ml.`; if moto has no record, sagemaker-core
-provides the number of GPUs and their memory. Facts that none of the three has are null, never
-derived from a name; facts from elsewhere and all prices are maintained by hand in
+provides the number of GPUs and their memory. Facts that none of the three has are null and never
+derived from a name. Facts from other sources and all prices are maintained by hand in
 configs/instances.yaml.
 """
 
@@ -34,7 +34,7 @@ _GPUS = "sagemaker/core/image_uri_config/instance_gpu_info.json"
 
 
 def instance_types(date: datetime.date) -> dict[str, Any]:
-    """Return the whole table.
+    """Return the complete table.
 
     Args:
         date: Day on which the packages are read.
@@ -71,7 +71,6 @@ def as_text(table: Mapping[str, Any]) -> str:
 
 
 def _facts_from_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts from one DescribeInstanceTypes response."""
     network = ec2["NetworkInfo"]
     rate = _RATE.match(network["NetworkPerformance"])  # older types say "High" and no number
     return {

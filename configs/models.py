@@ -1,4 +1,4 @@
-"""The typed form of a benchmark's YAML: the requested measurement, independent of execution.
+"""The typed config of a benchmark: the requested measurement, independent of how it is run.
 
 Every model is frozen and rejects unknown keys. Every field description says when to change it, its
 unit and its bound.
@@ -157,7 +157,7 @@ class ImageConfig(Section):
 
 
 class ParityConfig(Section):
-    """Criteria for counting a point's final metric as on par: its time is then a time to train."""
+    """Criteria for a point that trained as well as the baseline; its time is a time to train."""
 
     tolerance: float = Field(
         default=0.02,
@@ -220,7 +220,7 @@ class RecommendationConfig(Section):
         le=1e9,
         description=(
             "What an hour of waiting is worth to you, USD: recommend the node count with the least"
-            " cost plus waiting instead of judging E and D. Null: unknown."
+            " cost plus waiting, and ignore the limits of E and D. Null: unknown."
         ),
     )
 
@@ -229,14 +229,14 @@ class RecommendationConfig(Section):
     def _check_single_rule(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("deadline_seconds") is not None:
             raise ValueError(
-                "deadline_seconds asks for the cheapest count in time, and hour_value_usd for the"
-                " least cost plus waiting; give only one of them"
+                "deadline_seconds selects the cheapest node count in time, and hour_value_usd the"
+                " least cost plus waiting; set only one of them"
             )
         return value
 
 
 class ReportConfig(Section):
-    """Title and output directory of the report, and the criteria it judges points by."""
+    """Title and output directory of the report, and its criteria for points."""
 
     title: str | None = Field(
         default=None,
@@ -355,7 +355,7 @@ class BenchmarkConfig(Section):
         return ours and self.image.uri is None and self.training.source_dir is None
 
     def ends_early(self, repeat: int) -> bool:
-        """Return True if a job with this repeat number is to end itself early."""
+        """Return True if a job with this repeat number should finish early."""
         return self.sweep.rules.ends_early(self) and not self.sweep.is_validation_run(repeat)
 
     @model_validator(mode="after")
@@ -405,12 +405,12 @@ class BenchmarkConfig(Section):
         known: dict[str, str] = {}
         for name in self.arm_names if self.sweep.variants is not None else ():
             own = self._of_variant(name).model_dump_json(context=WITH_SECRETS)
-            if HIDDEN in own:  # read back from a record, where different values look alike
+            if HIDDEN in own:  # read from a record, where hidden values look alike
                 continue
             if (twin := known.setdefault(own, name)) != name:
                 raise ValueError(
-                    f"sweep.variants: {name} is the same configuration as {twin}; let it set"
-                    " another value, or remove it"
+                    f"sweep.variants: {name} is the same configuration as {twin}; set a different"
+                    " value, or remove it"
                 )
         return self
 
@@ -418,12 +418,12 @@ class BenchmarkConfig(Section):
         """Return the config of a variant, without the other variants.
 
         Raises:
-            ValidationError: It is not a valid config; its errors are located at the variant.
+            ValidationError: The variant's config is invalid; the errors are located at the variant.
         """
-        # without defaults, as in the YAML: another kind of distribution rejects this one's fields
+        # without defaults, since a different distribution kind would reject this one's fields
         raw = self.model_dump(exclude_defaults=True)
         variants = raw["sweep"].pop("variants")
-        raw["sweep"].pop("min_points", None)  # counts the points of all arms
+        raw["sweep"].pop("min_points", None)  # includes the points of all arms
         settings: dict[str, Any] = {each["name"]: each["set"] for each in variants}
         try:
             override(raw, settings.get(name, {}).items())
@@ -455,7 +455,7 @@ class BenchmarkConfig(Section):
 
     @model_validator(mode="after")
     def _check_training_plans(self) -> Self:
-        """Refuse training plans without a clear instance type: a plan reserves a single one."""
+        """Refuse training plans of an ambiguous instance type, because a plan reserves one type."""
         types, plans = self.sweep.instance_types, self.training.training_plan_arns
         if types is not None and self.training.training_plan_arn is not None:
             raise ValueError(
@@ -486,17 +486,17 @@ class BenchmarkConfig(Section):
 
     @property
     def possible_types(self) -> tuple[str, ...]:
-        """The instance types of the arms, and those that the only arm may fall back to."""
+        """The instance types of the arms, plus the fallbacks if there is only one arm."""
         return (*self.instance_types, *self.training.instance_fallbacks)
 
     def on_type(self, name: str) -> BenchmarkConfig:
-        """Return the config for one of the possible types of its only arm."""
+        """Return the config with its only arm on one of the possible types."""
         return self.model_copy(update={"training": self.training.on_type(name)})
 
     def node_type(self, name: str) -> InstanceType:
-        """Return the facts of a type of nodes: the platform's own, or the catalogue's.
+        """Return the facts about a node type, from the platform or else from the catalogue.
 
-        The price is the newest one known in the platform's region.
+        The price is the newest available one in the platform's region.
 
         Raises:
             UnknownInstanceType: Neither the platform nor the catalogue knows the type.

@@ -1,4 +1,4 @@
-"""Fields of a config set by their dotted names: --set, a form's settings, and sweep.variants."""
+"""Set fields of a config by dotted name, for --set, a form's settings and sweep.variants."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from nodesweep.configs.workload import drop_overridden_amounts
 
 
 def override(raw: dict[str, Any], settings: Iterable[tuple[str, Any]]) -> None:
-    """Set fields of a plain config in place, and drop amounts of work that they replace.
+    """Set fields of a plain config in place, and remove the amounts of work that they replace.
 
     Args:
-        raw: The config, not validated yet.
+        raw: The config before validation.
         settings: Dotted names, such as training.batch.size, and values, in order.
 
     Raises:
-        ValueError: A name goes through a value, or is too long; the message begins with the name.
+        ValueError: A name has too many parts, or one of them is a value and not a section; the
+            message begins with the name.
     """
     given: dict[str, Any] = {}
     for key, value in settings:

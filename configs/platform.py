@@ -1,4 +1,4 @@
-"""The section `platform` of a config: the launcher that runs the jobs, and its account."""
+"""The config's `platform` section: the launcher that runs the jobs, and its account."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class BatchConfig(Section):
 class PlatformConfig(Section):
     """The AWS account, or the local platform, that every call goes to.
 
-    It is also the base of the sections of other launchers.
+    This class is also the base of the other launchers' sections.
     """
 
     fixed_image: ClassVar[str | None] = None
-    """Value of image.uri if the jobs need no image of nodesweep's; None: `image` chooses one."""
+    """Value of image.uri if jobs need no image from nodesweep; None if `image` chooses one."""
 
     launcher: Annotated[Literal["sagemaker"], NOT_MEASURED] = Field(
         default="sagemaker",
@@ -153,8 +153,7 @@ class PlatformConfig(Section):
     def problems(self, config: BenchmarkConfig) -> tuple[str, ...]:
         """Return a message per setting that the launcher does not support.
 
-        With a Batch queue, these are warm pools, and a timeout of Batch that is shorter than the
-        runtime that the config allows.
+        A Batch queue supports no warm pool, and no Batch timeout below the maximum runtime.
         """
         found: list[str] = []
         if self.batch is None:
@@ -187,7 +186,7 @@ class PlatformConfig(Section):
         )
 
     def with_jobs_of(self, recorded: Mapping[str, Any]) -> Self:
-        """Return this section with the Batch queue of a sweep's recorded section.
+        """Return this section with the Batch queue that is recorded for a sweep.
 
         A sweep's jobs stay in the queue that they were sent to, even if the config has changed.
         """

@@ -1,4 +1,4 @@
-"""The on-demand training prices of every type and region that the AWS Price List has, with dates.
+"""Dated on-demand training prices by region and instance type, from the AWS Price List.
 
 `nodesweep prices refresh` writes the user's table; a table next to this file would be shipped with
 the package. A newer price in a table overrides the one in configs/instances.yaml, which has prices
@@ -32,7 +32,7 @@ class _Part(BaseModel):
 
 
 class RegionPrices(_Part):
-    """The prices of one region, as one edition of the Price List has them."""
+    """The prices of one region in one edition of the Price List."""
 
     source: str = Field(min_length=1, description="URL or file of the Price List.")
     published: datetime.date = Field(description="Day on which AWS published that edition.")
@@ -48,7 +48,7 @@ class PriceTable(_Part):
     regions: dict[str, RegionPrices] = Field(default_factory=dict)
 
     def merged(self, other: PriceTable) -> PriceTable:
-        """Return a table with the regions of both; a region in both has its later edition."""
+        """Return a table with the regions of both tables, each in its latest edition."""
         regions = dict(self.regions)
         for region, prices in other.regions.items():
             if region not in regions or regions[region].published <= prices.published:
@@ -67,7 +67,7 @@ def table_file() -> Path:
 
 
 def read_table(path: Path) -> PriceTable:
-    """Return the table in a file; empty if the file is missing or, with a warning, damaged."""
+    """Return the table in a file, or an empty one if it is missing or (with a warning) damaged."""
     try:
         stamp = path.stat().st_mtime_ns
     except OSError:
@@ -85,14 +85,14 @@ def _read(path: Path, stamp: int) -> PriceTable:
 
 
 def table_bytes(table: PriceTable) -> bytes:
-    """Return the content of a table's file, the same for the same table."""
+    """Return the content of a table's file, which is identical for equal tables."""
     return gzip.compress(table.model_dump_json().encode() + b"\n", mtime=0)
 
 
 def at_list_price(instance: InstanceType, region: str) -> InstanceType:
-    """Return the instance type with the table's price in a region, if that is the newest known.
+    """Return the instance type with the table's price in a region, unless its own is newer.
 
-    The type is unchanged if the table has no price for it, or if AWS does not sell such nodes.
+    The type is unchanged if the table has no price for it, or if it is not an AWS instance.
     """
     if not instance.is_aws:
         return instance

@@ -1,4 +1,4 @@
-"""The base class of every config section, and the markers of fields."""
+"""The base class of every config section, and the field markers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 HIDDEN = "(hidden)"
 WITH_SECRETS = {"with_secrets": True}
-"""Serialization context that keeps secret values; for dumps that are never written anywhere.
+"""Serialization context that keeps secret values, for dumps that are never written anywhere.
 
 Use it as model_dump(mode="json", context=WITH_SECRETS).
 """
@@ -61,7 +61,7 @@ PLACEHOLDERS = frozenset(
     {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate",
      "nodes", "world_size", "seed", "repeat"}
 )  # fmt: skip
-"""Names that a hyperparameter's value may reference as {name}; each point fills in its number."""
+"""Names that a hyperparameter's value can reference as {name}; each point fills in its number."""
 _UNFILLED = re.compile(r"(?<!\$)\{(\w+)\}")  # ${seed} is a shell variable
 
 
@@ -90,7 +90,7 @@ def refuse_control_characters(text: str) -> None:
 
 
 class FieldProblems(ValueError):
-    """Problems of several fields that only the whole config shows; each begins with its field."""
+    """Problems that only the whole config reveals; each message begins with its field."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -103,7 +103,6 @@ def truncate(text: str, most: int = 80) -> str:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """Return all types that a field's annotation consists of."""
     return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
@@ -140,7 +139,7 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _reject_control_characters(cls, value: Any) -> Any:
-        """Check strings and lists of strings; values of mappings mostly belong to the program."""
+        """Check strings and tuples, but not mappings, whose values are mostly for the program."""
         for text in (
             [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
         ):
@@ -168,13 +167,12 @@ Closed = Annotated[_Values, PlainSerializer(hide_values, when_used="json"), MAY_
 """Closed[dict[str, str]]: a mapping whose values are left out of JSON."""
 
 NOT_MEASURED = Mark(
-    "limits, paces or names the work, so another value still measures the same points"
+    "limits, paces or names the work, so a different value still measures the same points"
 )
-NOT_COMPARED = Mark("may differ between compared sweeps, or is covered by another condition")
+NOT_COMPARED = Mark("may differ between compared sweeps, or is covered by a different condition")
 
 
 def _has_mark(field: FieldInfo, mark: Mark) -> bool:
-    """Return True if the field, or one of the types it may hold, has the marker."""
     return mark in field.metadata or mark in _kinds(field.annotation)
 
 
@@ -193,7 +191,6 @@ def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tu
 
 
 def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (key or index, value) of a mapping's or tuple's entries."""
     if isinstance(value, dict):
         yield from value.items()
     elif isinstance(value, tuple):

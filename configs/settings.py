@@ -1,7 +1,7 @@
 """JSON schema of a form's `settings`: a mapping from dotted names to values.
 
-The Prefect server validates it when a run is created, not only when the run starts. A schema checks
-each field separately; conflicts between fields are found by the run.
+The Prefect server validates the settings when a run is created, before the run starts. The schema
+checks each field separately. Conflicts between fields are found only by the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORDS = frozenset({"title", "description", "default", "examples", "discriminato
 
 @cache
 def settings_schema() -> dict[str, Any]:
-    """Return patterns of dotted names with their values' schemas; other names are rejected."""
+    """Return patterns of dotted names with the schemas of their values; reject other names."""
     model = BenchmarkConfig.model_json_schema()
     patterns: dict[str, list[Any]] = {}
     for name, schema in _below(_plain(model, model["$defs"]), ""):

@@ -45,7 +45,7 @@ _NOT_ON_SLURM = {
 }
 """Fields of `training` that only SageMaker supports, and what to do instead."""
 _CHOOSE_NODES = ("platform.partition", "platform.constraint", "platform.gres")
-"""Fields with which a variant runs on other nodes than the config."""
+"""Fields that a variant can set to run on different nodes."""
 
 
 class ClusterNode(InstanceType):
@@ -58,17 +58,17 @@ class ClusterNode(InstanceType):
 
     @property
     def is_aws(self) -> bool:
-        """False: facts and price come from the config."""
+        """False, because the facts and the price come from the config."""
         return False
 
     @property
     def purchase_option(self) -> str:
-        """How nodes are bought at this price: a cluster's price is the configured one."""
+        """How nodes are bought at this price: always "as configured"."""
         return "as configured"
 
     @property
     def cost_unit(self) -> Literal["USD", "node-hours"]:
-        """Cost unit if the node has no price: clusters charge node-hours."""
+        """Cost unit if the node has no price, because clusters charge node-hours."""
         return "node-hours"
 
     @property
@@ -149,7 +149,7 @@ class SlurmPlatform(PlatformWithoutAws):
     constraint: Word | None = Field(
         default=None,
         description=(
-            "Features that every node must have (sbatch --constraint). Set it where a partition"
+            "Features that every node must have (sbatch --constraint). Set it if a partition"
             " mixes kinds of nodes. Null: any."
         ),
     )
@@ -160,15 +160,15 @@ class SlurmPlatform(PlatformWithoutAws):
     exclusive: bool = Field(
         default=True,
         description=(
-            "Use whole nodes. Set false only where the site forbids it: other people's jobs on"
-            " the nodes distort the times."
+            "Use whole nodes. Set false only if the site forbids it, because other people's jobs"
+            " on the nodes distort the times."
         ),
     )
     requeue: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description=(
             "Let Slurm start a job again after a node failure or preemption, as a further attempt"
-            " under the same name. False: such a job has failed."
+            " under the same name. False: the job counts as failed."
         ),
     )
     setup: tuple[str, ...] = Field(
@@ -200,7 +200,7 @@ class SlurmPlatform(PlatformWithoutAws):
         return self.folder
 
     def own_node_type(self, name: str) -> InstanceType | None:
-        """Return the config's only type of node, under any name."""
+        """Return the node type that the config describes, whatever its name."""
         node, usd = self.node, self.node.usd_per_hour
         return ClusterNode(
             instance_type=name,

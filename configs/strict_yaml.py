@@ -2,8 +2,8 @@
 
 Repeated keys, circular references, excessive nesting and numbers that YAML readers parse
 differently (010, 1:30) are rejected with their line. So are large documents, including those that
-only become large when aliases are expanded: seven levels of ten aliases are 300 characters and ten
-million values.
+only become large when aliases are expanded: seven levels of ten aliases are 300 characters that
+expand to ten million values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str, name: str = "the text") -> Any:
-    """Parse a document into plain Python values, none of them shared.
+    """Parse a document into plain Python values that share no objects.
 
     Args:
         text: The document.
@@ -67,7 +67,7 @@ def parse_yaml(text: str, name: str = "the text") -> Any:
 class _StrictLoader(yaml.SafeLoader):
     """A SafeLoader that rejects repeated keys and deep nesting.
 
-    yaml.SafeLoader keeps the last of two equal keys, and recurses as deep as the file goes.
+    yaml.SafeLoader keeps the last of two equal keys and does not limit its recursion.
     """
 
     def __init__(self, stream: str, name: str) -> None:

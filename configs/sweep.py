@@ -1,4 +1,4 @@
-"""The section `sweep` of a config: the points to measure, their repeats, order and bounds."""
+"""The config's `sweep` section: the points to measure, their repeats, order and bounds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from nodesweep.configs.section import NOT_MEASURED, Section, Slug, truncate
 MAX_JOBS = 1000
 MAX_INSTANCE_TYPES = 8
 BASE = "base"
-"""Name of the arm that is the config without its variants."""
+"""Name of the arm that runs the config without any variant."""
 _TAKEN = frozenset({BASE, "logs"})
-"""Reserved names of an arm and of a folder in the report, which a variant must not have."""
+"""Names that a variant must not have, because an arm and a folder of the report use them."""
 _TYPE, _NODE = "training.instance_type", "platform.node."
 VARYING = (
     _TYPE,
@@ -50,7 +50,7 @@ class ProbeConfig(Section):
         ge=0.001,
         le=0.2,
         description=(
-            "Half width of the 95% interval at which a probe may end, as a fraction of the"
+            "Half width of the 95% interval at which a probe can stop, as a fraction of the"
             " mean steady step, 0.001–0.2: 0.01 is ±1%. Halving it takes about four times the"
             " steps."
         ),
@@ -62,7 +62,7 @@ class ProbeConfig(Section):
         # Omitted when null, so that earlier sweeps keep their ids.
         exclude_if=lambda share: share is None,
         description=(
-            "End a probe after this share of its steps, above 0 to 1, but not before 20 steady"
+            "Stop a probe after this share of its steps, above 0 to 1, but not before 20 steady"
             " ones. Null: 0.1 for design predict, where 1 makes jobs run all their steps; no limit"
             " for design probe."
         ),
@@ -72,14 +72,14 @@ class ProbeConfig(Section):
         ge=30,
         le=1_000_000,
         description=(
-            "End a probe after this many optimizer steps, 30–1,000,000, even if its precision"
+            "Stop a probe after this many optimizer steps, 30–1,000,000, even if its precision"
             " is not reached."
         ),
     )
 
 
 class Variant(Section):
-    """A difference of configuration that a sweep compares with the rest of the config."""
+    """A set of changes to the config that a sweep compares with the unchanged config."""
 
     name: Slug = Field(
         description=(
@@ -98,7 +98,7 @@ class Variant(Section):
     @classmethod
     def _check_name(cls, value: str) -> str:
         if value in _TAKEN:
-            raise ValueError(f"{value} already names something else in a report; choose another")
+            raise ValueError(f"{value} is a reserved name in reports; choose a different one")
         return value
 
     @model_validator(mode="after")
@@ -118,7 +118,7 @@ class Variant(Section):
 
     @property
     def node_settings(self) -> dict[str, Any]:
-        """The settings that describe the variant's nodes, if those are not the config's."""
+        """The settings that describe the variant's nodes, if they differ from the config's."""
         return {key: each for key, each in self.set.items() if f"{key}.".startswith(_NODE)}
 
     def moves_to(self, instance_type: str) -> bool:
@@ -214,7 +214,7 @@ class SweepConfig(Section):
     order_seed: int = Field(
         default=1,
         ge=0,
-        description="Seed of the shuffle, recorded in the report. Change it to get another order.",
+        description="Seed of the shuffle, recorded in the report. Change it to vary the order.",
     )
     max_parallel_jobs: Annotated[int, NOT_MEASURED] = Field(
         default=1,
@@ -292,8 +292,8 @@ class SweepConfig(Section):
         description=(
             "auto: until new code has logged its first step (a metric definition's match, or"
             " step=N) or completed a job, run jobs one at a time, smallest first; never: start"
-            " in the planned order at once. Choose never if a first job at the smallest count"
-            " takes very long."
+            " in the planned order at once. Choose never if a first job at the smallest node"
+            " count takes very long."
         ),
     )
     on_cancel: Annotated[Literal["stop", "leave"], NOT_MEASURED] = Field(
@@ -392,7 +392,7 @@ class SweepConfig(Section):
     def most_repeats(self) -> int:
         """Maximum jobs per arm and node count, excluding retries.
 
-        In a probe sweep this includes a validation run, of which a count has at most one.
+        In a probe sweep this includes a validation run. Each node count has at most one.
         """
         return self.arm_repeats + min(1, self.max_checks)
 
@@ -443,14 +443,14 @@ class SweepConfig(Section):
         return self.arm_repeats < repeat <= self.most_repeats
 
     def may_run(self, nodes: int, repeat: int = 1) -> bool:
-        """Return False if the count is only predicted, or the repeat exceeds confirm_repeats."""
+        """Return False if the node count is only predicted, or repeat exceeds confirm_repeats."""
         if nodes == self.confirm:
             return repeat <= self.confirm_repeats
         return nodes in self.measured_counts or nodes not in self.node_counts
 
     @property
     def probe_ends(self) -> ProbeConfig:
-        """Stopping criteria of jobs that end early; the design's defaults if none are given."""
+        """Stopping criteria of jobs that finish early, with the design's defaults filled in."""
         ends = self.probe or ProbeConfig()
         if ends.max_share is not None:
             return ends

@@ -1,4 +1,4 @@
-"""The section `training` of a config: one job, independent of its node count."""
+"""The config's `training` section: one job, independent of its node count."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WITHOUT_FALLBACKS = {
     "training_plan_arn": "training_plan_arn reserves nodes of one type",
     "keep_alive_seconds": "SageMaker may not keep the nodes of a job that lists several types",
 }
-"""Fields that exclude instance_fallbacks, and why."""
+"""Fields that rule out instance_fallbacks, and why."""
 
 
 @lru_cache(maxsize=256)
@@ -46,8 +46,8 @@ def compile_metric(regex: str) -> Any:
     """Return a metric definition's regular expression, compiled by RE2 to search log lines.
 
     RE2 searches in time linear in the line's length, whatever the expression
-    (https://github.com/google/re2/wiki/WhyRE2); Python's `re` may take years over a line of 40
-    characters.
+    (https://github.com/google/re2/wiki/WhyRE2). Python's `re` can take years to search a line of
+    40 characters.
 
     Raises:
         re2.error: The expression is not valid RE2 syntax.
@@ -140,7 +140,7 @@ class TrainingConfig(JobFeatures):
         exclude_if=lambda types: not types,
         description=(
             "Up to 4 types to use instead of instance_type, in order, if it has no capacity. The"
-            " first job takes the first type that has, and all others run on the same."
+            " first job takes the first type with capacity, and all other jobs run on it."
         ),
     )
     max_runtime_seconds: Annotated[int, NOT_COMPARED] = Field(
@@ -286,7 +286,7 @@ class TrainingConfig(JobFeatures):
 
     @model_validator(mode="after")
     def _check_fallbacks(self) -> Self:
-        """Refuse fallbacks with what they exclude on the platform, or would waste."""
+        """Refuse repeated fallbacks, and fallbacks together with features that rule them out."""
         types = (self.instance_type, *self.instance_fallbacks)
         if len(set(types)) < len(types):
             raise ValueError(
@@ -307,12 +307,12 @@ class TrainingConfig(JobFeatures):
 
     @property
     def longest_seconds(self) -> int:
-        """Seconds after which the platform stops a job; for a spot job, including its waits."""
+        """Seconds after which the platform stops a job, including the waiting time of spot jobs."""
         return self.max_runtime_seconds if self.spot is None else self.spot.max_wait_seconds
 
     @property
     def amount(self) -> tuple[str, str] | None:
-        """The field that sets how many steps a job runs, and its value; None: the script does."""
+        """The field that sets the number of steps and its value; None if the script sets it."""
         if self.steps is not None:
             return "steps", f"{self.steps}"
         if self.baseline_seconds is not None:
@@ -321,7 +321,7 @@ class TrainingConfig(JobFeatures):
 
     @model_validator(mode="after")
     def _check_sized_runs(self) -> Self:
-        """Reject features that restart a run midway, because it would recount its steps."""
+        """Reject features that can restart a run midway, because it would recount its steps."""
         if self.amount is None:
             return self
         field, value = self.amount

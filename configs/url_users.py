@@ -19,9 +19,9 @@ def hide_url_users(text: str, shown: str) -> str:
 
 
 def url_users(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of `user:password` in every URL, in time proportional to the text.
+    """Yield the start and end of `user:password` in every URL, in time linear in the text's length.
 
-    A colon that no port follows marks a password, which may then contain a slash.
+    A colon that is not followed by a port marks a password, which can contain a slash.
     """
     for word in _AFTER_SCHEME.finditer(text) if "://" in text else ():
         for start, end in _users_in_word(word[0]):
@@ -29,7 +29,7 @@ def url_users(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _users_in_word(word: str) -> Iterator[tuple[int, int]]:
-    """Yield the places in a text without white space that begins after a URL's ://."""
+    """Yield the start and end of every `user:password` in a word that follows a URL's ://."""
     start, last_at = 0, word.rfind("@")
     while start <= last_at:
         slash = word.find("/", start)

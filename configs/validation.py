@@ -1,4 +1,4 @@
-"""The section `dataset.validation` of a config: the engine that checks the data, and its size."""
+"""The config's `dataset.validation` section: the engine that checks the data, and its size."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _ends_jobs_early(raw: Mapping[str, Any], design: Any) -> bool:
 
 
 def _ships_program(raw: Mapping[str, Any]) -> bool:
-    """Return True if the config, not validated yet, uses the program of infra/image."""
+    """Return True if the config, before validation, uses the program of infra/image."""
     image, training = _section(raw, "image"), _section(raw, "training")
     context = image.get("context") or "../infra/image"
     return (
@@ -78,7 +78,6 @@ def _ships_program(raw: Mapping[str, Any]) -> bool:
 
 
 def _section(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a section of `raw`, or an empty one if it is missing or not a mapping."""
     section = raw.get(name)
     return section if isinstance(section, dict) else {}
 

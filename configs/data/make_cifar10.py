@@ -37,10 +37,10 @@ class BadArchive(Exception):
 
 
 def read_archive(path: Path) -> npt.NDArray[np.uint8]:
-    """Return the training records in batch order: each a label, and 3,072 bytes of an image.
+    """Return the training records in batch order: one label byte and 3,072 image bytes each.
 
     Raises:
-        BadArchive: The file is a different archive, or damaged.
+        BadArchive: The file is damaged or is a different archive.
     """
     found: dict[str, bytes] = {}
     try:
@@ -52,7 +52,7 @@ def read_archive(path: Path) -> npt.NDArray[np.uint8]:
                         stream = archive.extractfile(member)
                         assert stream is not None  # the member is a regular file
                         found[name] = stream.read()
-            while packed.read(1 << 20):  # to the end, where gzip's checksum reveals damage
+            while packed.read(1 << 20):  # up to the end, where gzip verifies its checksum
                 pass
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
         raise BadArchive(f"is not a valid .tar.gz ({error}); download it again") from error
@@ -77,7 +77,7 @@ def _records(name: str, data: bytes) -> npt.NDArray[np.uint8]:
 
 
 def tables_of(records: npt.NDArray[np.uint8]) -> list[pa.Table]:
-    """Return the shards in order; their numbers of rows differ by at most one."""
+    """Return the shards in order; their row counts differ by at most one."""
     return [_table(shard) for shard in np.array_split(records, SHARDS)]
 
 

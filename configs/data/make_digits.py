@@ -2,9 +2,9 @@
 
     .venv/bin/python -m nodesweep.configs.data.make_digits  # writes digits/part-*.parquet
 
-The 1,797 images of 8x8 pixels (0 to 16) and their labels become eight Parquet files. The order
-comes from a hash of the seed and the row number, because a random generator's stream may change
-with a NumPy release: regenerated files always hold the same tables.
+The 1,797 images of 8x8 pixels (0 to 16) and their labels become eight Parquet files. Rows are
+ordered by a hash of the seed and the row number, so regenerated files always hold the same tables.
+A random generator's stream can change with a NumPy release.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from nodesweep.configs.written.from_stack import sections_of, value_of, with_val
 EXAMPLE = "../infra/image/examples/plain_ddp.py"
 """The script that the template measures, relative to the template."""
 GIVEN_TO_NODES = "SM_HOSTS, SM_CURRENT_HOST, SM_NUM_GPUS, MASTER_ADDR and MASTER_PORT"
-"""Variables by which the PyTorch toolkit tells a program without a launcher about other nodes."""
+"""Variables in which the PyTorch toolkit describes the other nodes if there is no launcher."""
 _NAME_CHARACTERS = 20
 _DISTRIBUTION = re.compile(r"(?m)^  distribution: .*$")
 _PLAIN = "\n".join(
@@ -27,9 +27,9 @@ _PLAIN = "\n".join(
 
 
 def name_of(script: Path) -> str:
-    """Derive a benchmark name from a script's, e.g. `train-resnet` from Train_ResNet.py.
+    """Derive a benchmark name from a file name, e.g. `train-resnet` from Train_ResNet.py.
 
-    The name is `script` if nothing is left.
+    The name is `script` if no allowed character is left.
     """
     words = re.findall("[a-z0-9]+", script.stem.lower())
     return "-".join(words)[:_NAME_CHARACTERS].rstrip("-") or "script"
@@ -52,7 +52,7 @@ def fill_script(
         name: The benchmark's name.
         script: The training script.
         top: Folder of its code: the script's own folder or one above it.
-        template_folder: Folder that the template's relative paths start at.
+        template_folder: Folder from which the template's relative paths are resolved.
         folder: Folder of the new file.
     """
     sections = sections_of(template)

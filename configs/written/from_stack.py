@@ -42,7 +42,7 @@ class Stack:
             outputs: Values by the output keys of infra/aws/nodesweep.yaml.
 
         Raises:
-            ConfigError: A required output is missing: the stack is from a different template.
+            ConfigError: A required output is missing, so the stack is from a different template.
         """
         if missing := [key for key in REQUIRED_OUTPUTS if key not in outputs]:
             raise ConfigError(
@@ -54,7 +54,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class LocalEndpoint:
-    """A local platform's URL, and the folder of the key that it must prove it holds."""
+    """A local platform's URL, and the folder with the key that the platform must prove it holds."""
 
     url: str
     state_directory: str
@@ -71,7 +71,7 @@ def fill_template(
         template: Text of the template.
         stack: The stack whose outputs fill it.
         local: The local platform that holds the stack; None if it is on AWS.
-        template_folder: Absolute folder that the template's relative paths start at.
+        template_folder: Absolute folder from which the template's relative paths are resolved.
         folder: Absolute folder of the new file.
     """
     sections = sections_of(template)

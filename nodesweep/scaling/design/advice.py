@@ -1,4 +1,4 @@
-"""The recommendation of a sequential sweep: the largest node count known to pass.
+"""The recommendation of a sequential sweep: the largest node count found to pass.
 
 docs/sequential.md documents the design.
 """
@@ -42,8 +42,8 @@ def recommend_sequential(
 ) -> Recommendation:
     """Return the recommendation that follows from the sequential design's verdicts.
 
-    Counts between the baseline and the one that passes were not evaluated. If the sweep ended
-    before the design was done, the remaining counts are undecided.
+    Node counts between the baseline and the recommended one were not evaluated. If the sweep ended
+    before the design was done, the remaining node counts are undecided.
     """
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
@@ -156,7 +156,6 @@ def _verdict(
 
 
 def _why(judged: Judged) -> str | None:
-    """Return why a limit is not passed; None if it is passed."""
     value, limit = judged.value_text, judged.limit_text
     return {
         "pass": None,

@@ -1,4 +1,4 @@
-"""The protocol of a design: the runs to make next, how they are judged, and what they may cost.
+"""The interface of a design: which runs come next, how they are evaluated, and what they may cost.
 
 nodesweep/scaling/design/registry.py lists the designs, each of which has its own file. No other
 code checks a sweep's design. Rules that depend on the config alone are in configs/designs.py.
@@ -49,7 +49,7 @@ def validates(kind: JobKind) -> bool:
 
 
 def may_end_early(kind: JobKind) -> bool:
-    """Return True for a job that may end itself before it has run all its steps."""
+    """Return True if a job can finish early, before it has run all of its steps."""
     return kind == "probe"
 
 
@@ -121,7 +121,7 @@ class CountAnswer:
 
     @property
     def brief(self) -> str:
-        """The count and its answer in a few words: "8 nodes undecided"."""
+        """The node count and its verdict in a few words: "8 nodes undecided"."""
         words = {"pass": "pass", "fail": "fail", "on_the_limit": "on the limit"}
         return f"{nodes_text(self.nodes)} {words.get(self.answer, 'undecided')}"
 
@@ -131,8 +131,8 @@ class Progress:
     """The progress of a sweep whose next runs depend on the previous ones.
 
     `points` are all points that the design has requested so far. `next_points` are the requested
-    points that have not ended; () if the design is done. `answers` has the verdicts on the node
-    counts evaluated so far, largest count first. `reason` explains the next points, or why there
+    points that have not ended, or () if the design is done. `answers` has the verdicts on the node
+    counts evaluated so far, largest first. `reason` explains the next points, or why there
     are none. `deciding` is the node count whose rejection a full run validates, if there is one.
     """
 
@@ -198,7 +198,7 @@ class Measured:
     """The measurements of one instance type's sweep, for a design's caveats.
 
     `check` is the validation run at the recommended count, if any; `other_checks` are the
-    validation runs at other counts.
+    validation runs at other node counts.
     """
 
     config: BenchmarkConfig
@@ -210,7 +210,7 @@ class Measured:
 
 
 class Design:
-    """Base of the designs: requests all runs at the start and decides by the general rules."""
+    """Base of all designs: requests all runs at the start and decides by the general rules."""
 
     name: ClassVar[DesignName]
     jobs_text: ClassVar[str] = "{} jobs"
@@ -240,7 +240,7 @@ class Design:
     def progress_of_arms(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
     ) -> SweepProgress | None:
-        """Return the progress of a sweep of several arms; None as for progress()."""
+        """Return the progress of a sweep of several arms, or None as progress() does."""
         return None
 
     def recommend(
@@ -249,20 +249,20 @@ class Design:
         goals: RecommendationConfig,
         progress: Progress,
     ) -> Recommendation | None:
-        """Return the recommendation that follows from the rows; None for fewer than two counts."""
-        # late import: the parts of a design that a plan needs must import quickly
+        """Return the recommendation based on the rows, or None for fewer than two node counts."""
+        # imported here so that a plan loads quickly
         from nodesweep.scaling.analysis.recommend import recommend
 
         return recommend(rows, goals)
 
     def limit_notes(self, judged: Sequence[JudgedCount]) -> list[str]:
-        """Return notes on the counts that are on a limit according to the design's own bounds."""
+        """Return notes on the node counts that are on a limit by the design's own bounds."""
         return []
 
     def find_checks(
         self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
     ) -> tuple[Check | None, tuple[Check, ...]]:
-        """Return the validation run at the recommended count, and the ones at other counts."""
+        """Return the validation run at the recommended node count, and any at other node counts."""
         return None, ()
 
     def confirm(

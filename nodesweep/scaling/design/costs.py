@@ -40,8 +40,8 @@ class Estimate:
 def reference_minutes(nodes: int) -> float:
     """Return the reference's train time in minutes at any node count.
 
-    Between the reference's counts, the time is interpolated on a log-log scale; above the largest,
-    the efficiency is assumed to stay the same.
+    Between the reference's node counts, the time is interpolated on a log-log scale. Above the
+    largest one, the efficiency is assumed to stay the same.
     """
     known = sorted(REFERENCE_MINUTES)
     if nodes >= known[-1]:
@@ -53,7 +53,7 @@ def reference_minutes(nodes: int) -> float:
 
 
 def full_cost(counts: Sequence[int], repeats: int) -> float:
-    """Return the node-hours of `repeats` runs of each count on the reference curve."""
+    """Return the node-hours of `repeats` runs at each node count on the reference curve."""
     return _node_hours([(nodes, repeat) for nodes in counts for repeat in range(repeats)])
 
 

@@ -1,9 +1,9 @@
 """The predict design: measure the smallest node counts in short runs, and predict the others.
 
 A run of the shipped program ends after a share of its steps, as a probe does (probe.py), and its
-time is projected; runs of other programs run all their steps. The other counts are predicted from
-the parts of the measured train times (nodesweep/scaling/predict/), and the report says that the
-recommendation rests on predictions. Runs at the count that would settle the recommendation
+time is projected. Other programs run all their steps. The other node counts are predicted from the
+parts of the measured train times (nodesweep/scaling/predict/), and the report says that the
+recommendation is based on predictions. Runs at the node count that would settle the recommendation
 (sweep.confirm, set by `run --confirm`) replace the prediction there.
 """
 
@@ -34,7 +34,7 @@ class Predict(Design):
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Request all runs of the measured counts, then the runs that confirm a prediction."""
+        """Request all runs at the measured node counts, then those that confirm a prediction."""
         sweep = config.sweep
         ended = {(each.nodes, each.repeat) for each in attempts}
         points = tuple(
@@ -93,9 +93,9 @@ class Predict(Design):
         return (*general, *projected_notes(measured))
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
-        """Return a line on the predicted counts and, if jobs end early, a line on their length."""
+        """Return a line on the predicted node counts and, for short jobs, one on their length."""
         runs = one_or_more(confirming_runs(config), "run")
-        last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding count"
+        last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding node count"
         lines = [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
         if config.ends_early(1):
             share = format_percent(config.sweep.probe_ends.max_share or 1.0)
@@ -106,7 +106,7 @@ class Predict(Design):
         return lines
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost of the measured counts; None for a sweep of another design."""
+        """Return the cost of the measured node counts, or None if the design is a different one."""
         sweep = config.sweep
         if sweep.design != self.name:
             return None
@@ -146,7 +146,7 @@ class Predict(Design):
 def confirming_runs(config: BenchmarkConfig) -> int:
     """Return the number of runs that confirm a prediction.
 
-    It is one full run or, if jobs end early, as many as at each measured count.
+    That is one full run or, if jobs finish early, as many runs as at each measured node count.
     """
     return config.sweep.arm_repeats if config.ends_early(1) else 1
 

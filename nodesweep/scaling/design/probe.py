@@ -1,9 +1,9 @@
 """The probe design: probe every node count, then validate the answer with full runs.
 
-A probe is a job that ends itself once its steady step time is known (docs/probe.md); its train time
-is projected (nodesweep/scaling/outcome/projection.py). Validation runs are full runs, planned as
-one more repeat: one at the recommended count, and one at the count whose rejection decides the
-recommendation. If the limits give another answer with the times of the validation runs, no count is
+A probe is a job that stops once it has measured its steady step time (docs/probe.md). Its train
+time is projected (nodesweep/scaling/outcome/projection.py). Validation runs are full runs, planned
+as one more repeat: one at the recommended node count, and one at the node count whose rejection
+decides the recommendation. If their times lead to a different recommendation, no node count is
 recommended (probe_checks.py).
 """
 
@@ -42,7 +42,7 @@ _NORMAL = 1.96  # two-sided 95% quantile
 
 
 class Probe(Design):
-    """The design that probes every node count; late imports make the start-up of a plan faster."""
+    """The design that probes every node count; it imports late so that a plan loads quickly."""
 
     name = "probe"
     jobs_text = "at most {} jobs: probes, and full runs that validate their projection"
@@ -75,11 +75,11 @@ class Probe(Design):
     def find_checks(
         self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
     ) -> tuple[Check | None, tuple[Check, ...]]:
-        """Return the validation run at the recommended count, and the ones at other counts.
+        """Return the validation run at the recommended node count, and any at other node counts.
 
-        Another count is the deciding one, or was recommended before the recommendation changed. Of
-        several runs at one count, the least contended is used, and the latest of equally contended
-        ones.
+        The others are the deciding node count and those recommended before the recommendation
+        changed. Of several runs at a node count, the least contended is used, or the latest of
+        equally contended ones.
         """
         from nodesweep.scaling.design.probe_checks import compare_check  # late import
 
@@ -112,9 +112,9 @@ class Probe(Design):
     ) -> Recommendation | None:
         """Return the recommendation, without a choice if the validation runs contradict it.
 
-        The limits are judged again with the times of the full runs. The errors of the other
-        projections are unknown, so the limits are judged with these projections as they are, and
-        then with all of them scaled by the error of each validated count in turn.
+        The limits are evaluated again with the times of the full runs. The errors of the other
+        projections are unknown, so the limits are evaluated with these projections as they are, and
+        then with all of them scaled by the error at each validated node count in turn.
         """
         from nodesweep.scaling.design import probe_checks  # late import
 
@@ -144,7 +144,7 @@ class Probe(Design):
         return [f"{first + n:>4} {lines[n]}" for n in range(sweep.max_checks)]
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost with one probe per repeat of the config's design at each count.
+        """Return the cost with one probe per repeat of the config's design at each node count.
 
         None if the probe design does not suit the config.
         """
@@ -169,9 +169,9 @@ class Probe(Design):
     def program_hints(self, facts: Facts) -> Iterator[str]:
         """Yield hints on ending a job early and on reporting its time (docs/probe.md).
 
-        A probe that does not end itself costs as much as a full run, and a probe that does not
-        report its steps and planned steps gives no time. No probe has a final metric, which a
-        growing batch needs.
+        A probe that does not stop early costs as much as a full run, and no time can be projected
+        from a probe that does not report its steps and planned steps. No probe has a final metric,
+        which a growing batch needs.
         """
         sizes = [point.global_batch_size or 0 for point in facts.plan.points]
         if max(sizes) > min(sizes):
@@ -181,8 +181,8 @@ class Probe(Design):
                 "sweep.design, or one global batch for all jobs (policy fixed_global)"
             )
         yield (
-            "sweep.design: probe: a job ends early only if its program asks the clock after each "
-            "step, and otherwise costs as much as a full run; see 'Your training script' in "
+            "sweep.design: probe: a job stops early only if its program checks the clock after "
+            "each step, and otherwise costs as much as a full run; see 'Your training script' in "
             "docs/probe.md for the three lines"
         )
         if facts.files.mentions_planned_steps is False:
@@ -200,9 +200,9 @@ def _probe_notes(measured: Measured) -> Iterator[str]:
     if not any(row.n_projected for row in measured.rows):
         if any(row.n for row in measured.rows):
             yield (
-                "Probe design: no job ended itself early, so every time here is measured, at "
+                "Probe design: no job stopped early, so every time here is measured, at "
                 "the cost of full runs. A short program runs all its steps before their time is "
-                "known; your training script has to ask the clock after each step "
+                "known; your training script has to check the clock after each step "
                 "(docs/probe.md)."
             )
         return
@@ -263,14 +263,14 @@ def _unseen_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     if silent:
         yield (
             f"Not reported by the probes at {counts_text(silent)}: the ends of epochs. If an epoch "
-            "is longer than a probe, T lacks what its end costs (evaluation, checkpoint, restart "
-            "of the loader), and is too long if a cold first epoch is slower than the others; give "
-            "clock(steps=…, epoch_steps=…) (docs/probe.md)."
+            "is longer than a probe, T does not include the cost of its end (evaluation, "
+            "checkpoint, restart of the loader), and is too long if a cold first epoch is slower "
+            "than the others; give clock(steps=…, epoch_steps=…) (docs/probe.md)."
         )
 
 
 def _trend_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield a note on each count at which at least half of the probes trend in one direction."""
+    """Yield a note on each node count at which at least half of the probes trend the same way."""
     for nodes, own in _probes_by_nodes(outcomes).items():
         trends = [each.step_trend or 0.0 for each in own if each.is_trending]
         for are, effect in (("slower", "too short"), ("faster", "too long")):
@@ -286,13 +286,15 @@ def _trend_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 _UNSEEN: Mapping[PartName, str] = {
     "epochs": (
-        "the end of an epoch. T lacks what it adds (restart of the loader; evaluation and "
-        "checkpoint where the program does not time them apart), and is too long if a cold first "
+        "the end of an epoch. T does not include it (restart of the loader, and evaluation and "
+        "checkpoint if the program does not time them separately), and is too long if a cold first "
         "epoch is slower than the others. To include one, raise sweep.probe.max_steps or max_share "
         "to an epoch and 30 steps more; a run of two epochs needs design: full."
     ),
-    "checkpoints": "a checkpoint. T lacks what checkpoints cost.",
-    "validations": "a validation. The time billed and waited lacks what validations cost.",
+    "checkpoints": "a checkpoint. T does not include the cost of checkpoints.",
+    "validations": (
+        "a validation. The times billed and waited do not include the cost of validations."
+    ),
 }
 
 
@@ -324,17 +326,17 @@ def probe_cost(
 ) -> DesignCost:
     """Return the probe design's node-hours on the reference curve, without start-up.
 
-    The least assumes the fewest steps per probe and one validation run at the cheapest count; the
-    most assumes max_steps per probe and validation runs at the two most expensive counts. The
-    expected cost assumes that a probe runs one epoch if max_steps allows. Several instance types
-    have one validation run in all. Each type is assumed to be as fast as the reference, so the
-    expected cost includes all types to the end; the least assumes that one type is left after the
-    first round.
+    The minimum assumes the fewest steps per probe and one validation run at the cheapest node
+    count. The maximum assumes max_steps per probe and validation runs at the two most expensive
+    node counts. The expected cost assumes that a probe runs one epoch if max_steps allows. Several
+    instance types share one validation run. Each type is assumed to be as fast as the reference, so
+    the expected cost includes every round of all types. The minimum assumes that one type is left
+    after the first round.
 
     Args:
         counts: The sweep's node counts.
-        goals: The limits of the recommendation, which decide the validation run's count.
-        repeats: Probes per count.
+        goals: The limits of the recommendation, which decide where the validation run takes place.
+        repeats: Probes per node count.
         precision: Target half width of the 95% interval of a step's time, as a share of the time.
         max_steps: Largest number of steps of a probe.
         types: Number of instance types.
@@ -367,9 +369,9 @@ def probe_cost(
 
 
 def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> list[int]:
-    """Return the largest count that passes the limits on the reference curve, and the next larger.
+    """Return the largest node count that passes on the reference curve, and the next larger one.
 
-    Begin with the smallest count if none passes; there is no second count after the largest.
+    If none passes, the first is the smallest node count. The largest has no successor.
     """
     base = min(counts)
 

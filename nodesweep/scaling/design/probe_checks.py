@@ -1,8 +1,8 @@
 """Choose the full runs that validate a probe sweep, and find what they contradict.
 
-Each count gets a single full run, so a limit is taken as met if that run meets it, even if fewer
-than 19 of 20 further runs would. An undecided count is not recommended, so no run can contradict
-it.
+Each node count gets a single full run, so a limit is considered met if that run meets it, even if
+fewer than 19 of 20 further runs would. An undecided node count is not recommended, so no run can
+contradict it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _ROUNDING = 1e-9  # relative: rounding error between sums of the same steps
 def counts_to_validate(
     config: BenchmarkConfig, rows: Sequence[SummaryRow]
 ) -> tuple[int | None, int | None, str]:
-    """Return (recommended count, deciding count, reason): the counts that full runs validate.
+    """Return (recommended, deciding, reason): the node counts to validate by full runs, and why.
 
-    If the probes are too few to decide a deadline, no count is recommended, and the smallest count
-    that may meet the deadline is validated instead. The result has None for a count that does not
-    exist or whose time is already measured.
+    If the probes are too few to decide a deadline, no node count is recommended, and the smallest
+    one that may meet the deadline is validated instead. A node count is None if it does not exist
+    or if its time is already measured.
     """
     timed = [row for row in rows if row.train.seconds is not None]
     projected = [row.nodes for row in timed if row.n_projected]
@@ -59,7 +59,7 @@ def counts_to_validate(
         why = f"this does not rule out {nodes_text(may)}, and one full run there validates it"
         return may, None, f"projected: {known}; {why}"
     nodes = recommendation.chosen.nodes
-    # what failed attempts cost is not projected, so a full run does not validate it
+    # the cost of failed attempts is not projected, so a full run does not validate it
     without_failures = [row.nodes for row in timed if row.n_projected and row.per_result is None]
     deciding = _deciding_count(recommendation, nodes, without_failures)
     also = "" if deciding is None else f"one on {nodes_text(deciding)}, whose rejection decides,"
@@ -77,12 +77,12 @@ def counts_to_validate(
 def _deciding_count(
     recommendation: Recommendation, chosen: int, projected: Sequence[int]
 ) -> int | None:
-    """Return the count that would be recommended if its projection overestimates its time.
+    """Return the node count that would be recommended if its projection overestimates its time.
 
-    With the efficiency rule, it is the next larger count that only its time rules out. With a
-    deadline, it is the next smaller (and cheaper) count that only its time rules out. Without such
-    a smaller count, or with the value of an hour, it is the runner-up. None if that count's time is
-    not projected, or if there is none.
+    With the efficiency rule, it is the next larger node count that only its time rules out. With a
+    deadline, it is the next smaller (and cheaper) one that only its time rules out. If there is no
+    smaller one, or with the value of an hour, it is the runner-up. The result is None if there is
+    no such node count, or if its time is not projected.
     """
     rejected = [nodes for nodes in projected if _failed_by_time(recommendation, nodes)]
     if recommendation.rule == "efficiency":
@@ -110,7 +110,7 @@ def rows_by_full_runs(
 ) -> list[SummaryRow]:
     """Return the summary rows with the full runs' times instead of their projections.
 
-    The projections of the counts without a full run are multiplied by `factor`.
+    The projections of the node counts without a full run are multiplied by `factor`.
     """
     times: dict[int, list[float]] = {}
     sample: dict[int, JobOutcome] = {}
@@ -153,7 +153,7 @@ def contradiction(
 ) -> str | None:
     """Return how `again` contradicts the recommendation; None if it does not.
 
-    `again` contradicts it if the recommended count fails there, or if the deciding count, which
+    `again` contradicts it if the recommended node count fails there, or if the deciding one, which
     only its time ruled out, passes or is recommended.
     """
     judged = {} if again is None else {each.nodes: each for each in again.judged}

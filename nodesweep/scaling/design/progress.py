@@ -45,7 +45,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
 
 
 def _price(config: BenchmarkConfig) -> Price:
-    """Return the report's price, since a budget per run may decide which count is validated."""
+    """Return the report's price, since a cost limit can decide which node count is validated."""
     instance = config.node_type(config.training.instance_type)
     return price_of(instance, config.platform.region)
 

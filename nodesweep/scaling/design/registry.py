@@ -26,5 +26,5 @@ def design_of(config: BenchmarkConfig) -> Design:
 
 
 def judged_by(recommendation: Recommendation | None) -> Design | None:
-    """Return the design whose own bounds decided a recommendation; None if no design's did."""
+    """Return the design whose own bounds decided a recommendation, or None if none did."""
     return None if recommendation is None else DESIGNS.get(recommendation.basis)

@@ -1,9 +1,9 @@
 """The sequential design: its next runs, and its verdict on each node count so far.
 
-Each count is run once. Then, from the largest count down to the first that passes, the runs that a
-count's limits compare are repeated until the count passes, fails or is on the limit. After each
-round of repeats, a look evaluates the count. The bounds are one-sided, and their error is spent
-over counts, limits and looks, so that all answers are right in at least 95% of sweeps
+Each node count is run once. Then, from the largest node count down to the first that passes, the
+runs that its limits compare are repeated until it passes, fails or is on the limit. After each
+round of repeats, a look evaluates the node count. The bounds are one-sided, and their error is
+spread over node counts, limits and looks, so that all verdicts are right in at least 95% of sweeps
 (docs/sequential.md).
 """
 
@@ -47,18 +47,17 @@ if TYPE_CHECKING:
     from nodesweep.scaling.analysis.verdicts import JudgedCount
 
 ERROR = 0.05
-"""Maximum share of sweeps in which any pass, fail or "on the limit" is wrong."""
+"""Maximum share of sweeps in which any verdict (pass, fail or on the limit) is wrong."""
 ZONE = 0.02
-"""Relative distance from a limit within which a value is on the limit and not worth more runs."""
+"""Relative distance from a limit within which a value counts as on the limit."""
 LEAST_SPREAD = 0.001
-"""Minimum assumed spread of run times, relative: equal times may only reflect a coarse clock."""
+"""Minimum relative spread to assume, since a coarse clock can make different times equal."""
 
 
 def least_spread(seconds: float, is_whole: bool) -> float:
     """Return the minimum assumed spread of runs of this length, relative to their time.
 
-    With a clock of whole seconds, it is at least half a second, by which rounding may change a
-    time.
+    If the clock counts whole seconds, it is at least half a second, the largest rounding error.
     """
     return max(LEAST_SPREAD, 0.5 / seconds) if is_whole else LEAST_SPREAD
 
@@ -77,7 +76,7 @@ _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit", "pass")
 
 @dataclass(frozen=True)
 class Limits:
-    """The minimum efficiency and doubling ratio of a count that passes."""
+    """The minimum efficiency and doubling ratio of a node count that passes."""
 
     min_efficiency: float
     min_doubling_ratio: float
@@ -94,15 +93,15 @@ def replay(
     """Replay the design with the points that have ended, and return its progress.
 
     The same outcomes give the same next points, even after a crash or on a resume. Points that the
-    design has not requested are ignored, and a count without a time in its first run is left out.
+    design has not requested are ignored. A node count whose first run gave no time is left out.
 
     Args:
         times: The train times of the points that have ended.
         counts: The sweep's node counts.
         limits: The limits to pass.
-        max_repeats: Maximum number of runs of a count.
-        not_comparable: Counts not shown to train the same model as the baseline; they are run once
-            and not evaluated.
+        max_repeats: Maximum number of runs at a node count.
+        not_comparable: Node counts not shown to train the same model as the baseline. They are run
+            once and not evaluated.
         contended: Points on CPU-throttled or contended nodes, whose times are not used.
     """
     design = _Design(
@@ -144,9 +143,9 @@ class _Step:
 
 
 class _Design:
-    """The state of the replay: the planned repeats of each count, and each target's last look.
+    """The state of the replay: the planned repeats of each node count, and the targets' last looks.
 
-    A target is the count that is being evaluated.
+    A target is the node count that is being evaluated.
     """
 
     def __init__(
@@ -184,9 +183,9 @@ class _Design:
     def ask(
         self, counts: Sequence[int], reason: Callable[[], str], look: _Look | None = None
     ) -> Iterator[_Step]:
-        """Yield a step for one more run of each count; once resumed, add the times of these runs.
+        """Yield a step for one more run at each node count; once resumed, add the times.
 
-        The caller resumes when all of them have ended.
+        The caller resumes when all of these runs have ended.
         """
         for nodes in counts:
             self.planned[nodes] += 1
@@ -197,7 +196,7 @@ class _Design:
                 self.measured.add(point[0], seconds)
 
     def steps(self) -> Iterator[_Step]:
-        """Yield the design's steps in order, and set `end`, the reason for its end."""
+        """Yield the design's steps in order, then set `end` to the reason why it is done."""
         yield from self.ask(self.counts, lambda: "every node count is run once first")
         yield from self.replace_contended()
         if self._is_contended(self.counts[0]):
@@ -218,7 +217,7 @@ class _Design:
             self.end = f"no node count larger than {nodes_text(timed[0])} is known to pass"
 
     def replace_contended(self) -> Iterator[_Step]:
-        """Yield steps for the next recorded run of counts whose runs so far were all contended.
+        """Yield steps for the next recorded run of node counts that had only contended runs.
 
         Only sweeps from before nodesweep/scaling/planning/queue.py repeated contended runs have
         such runs.
@@ -234,9 +233,9 @@ class _Design:
         return (nodes, self.planned[nodes]) in self.contended
 
     def look_at(self, group: _Comparisons) -> Iterator[_Step]:
-        """Yield steps that repeat the runs compared by the target's limits until it is decided.
+        """Yield steps that repeat the runs that the target's limits compare, until it is decided.
 
-        Stop undecided if no repeat is left, or if none of the last runs gave a time, since a
+        Leave it undecided if no repeat is left, or if none of the last runs gave a time, since a
         program that reports no times is not worth more runs.
         """
         error = ERROR / (len(self.counts) - 1)
@@ -284,12 +283,12 @@ class _Measured:
 
     @property
     def squares(self) -> float:
-        """The sum of squared distances from each count's mean."""
+        """The sum of squared distances from the mean of each node count."""
         return math.fsum(chain.from_iterable(self._squares.values()))
 
 
 class _Comparisons:
-    """A count's limits against smaller counts, baseline first: T(than)/T(target) >= a number."""
+    """A node count's limits against smaller ones, baseline first: T(than)/T(target) >= a number."""
 
     def __init__(
         self, target: int, smaller: Sequence[int], limits: Limits, place_of: Mapping[int, int]
@@ -308,7 +307,7 @@ class _Comparisons:
             place = self.than.index(int(self._half), 1)
             self.least_logs[place] = math.log(limits.min_doubling_ratio)
         self.repeated = sorted({base, target, *([int(self._half)] if has_half else [])})
-        """Counts that are run again while the target is undecided."""
+        """Node counts that are run again while the target is undecided."""
 
     def at(self, place: int) -> tuple[RatioCriterion, float, float]:
         """Return (criterion, least, scale); the limit is least times scale."""
@@ -331,7 +330,7 @@ class _Bounds:
     spread: float
     below: float
     above: float
-    """Quantile of Student's t for the upper bound; `below` is the one for the lower bound."""
+    """Quantile of Student's t for the upper bound; `below` is the quantile for the lower bound."""
 
     def at(self, place: int) -> tuple[float, float, float]:
         """Return the logarithms of a ratio and of its lower and upper bound."""
@@ -353,7 +352,7 @@ class _Bounds:
     def worst(self) -> Answer:
         """Return the worst answer over all limits.
 
-        The search ends at the first failed limit, since most large counts already fail on
+        The search stops at the first failed limit, since most large node counts already fail on
         efficiency.
         """
         worst = len(_WORST_FIRST) - 1
@@ -366,7 +365,7 @@ class _Bounds:
 
 @dataclass(frozen=True)
 class _Look:
-    """One look at a count: the answer, and in `compared` the data behind the answer.
+    """One look at a node count: the answer, and in `compared` the data behind the answer.
 
     answer_in_full() computes the numbers to display, which few looks need.
     """
@@ -391,13 +390,13 @@ class _Look:
 
 
 def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -> _Look:
-    """Evaluate a count against its limits with a probability of at most `error` of being wrong.
+    """Evaluate a node count against its limits, with an error probability of at most `error`.
 
     The bounds on a ratio of two times come from Student's t on the logarithms, with the spread of
-    all counts pooled. To pass, a count must pass every limit, so each limit may err by all of
-    `error` (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). A count
-    fails if it fails any limit, so for failures the limits share `error` (Bonferroni). `number` is
-    the number of this look at the count, from 1.
+    all node counts pooled. To pass, a node count must pass every limit, so each limit may err by
+    all of `error` (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
+    It fails if it fails any limit, so for failures the limits share `error` (Bonferroni). `number`
+    is the number of this look, from 1.
     """
     freedom = measured.freedom
     place = measured.place[group.target]
@@ -416,7 +415,7 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
 
 
 def _exp(number: float) -> float:
-    """Return e**number, capped near the largest float; bounds on very unequal times overflow."""
+    """Return e**number, capped because bounds on very unequal times would overflow."""
     return math.exp(min(number, _LARGEST_LOG))
 
 
@@ -438,10 +437,10 @@ def _one_more(counts: Sequence[int]) -> str:
 def sequential_cost(
     counts: Sequence[int], goals: RecommendationConfig, max_repeats: int
 ) -> DesignCost:
-    """Return the sequential design's node-hours on the reference curve, from a fixed seed.
+    """Simulate the sequential design's node-hours on the reference curve, with a fixed seed.
 
-    The least is the cost of the cheapest simulated sweep, including one without noise. The most is
-    the cost of every repeat of every count.
+    The minimum is the cost of the cheapest simulated sweep, one of which is without noise. The
+    maximum is the cost of every repeat of every node count.
     """
     limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
     minutes = {nodes: reference_minutes(nodes) for nodes in counts}
@@ -472,7 +471,7 @@ class Sequential(Design):
     ) -> Progress:
         """Return the progress from a replay of the attempts.
 
-        Times that include start-up give no ratios, so such times are not used (docs/method.md,
+        Times that include start-up cannot be compared, so they are not used (docs/method.md,
         "Clocks").
         """
         has_ratios = any(row.train.efficiency is not None for row in rows)
@@ -501,8 +500,8 @@ class Sequential(Design):
         goals: RecommendationConfig,
         progress: Progress,
     ) -> Recommendation | None:
-        """Return the recommendation, by the design's own verdicts unless other rules apply."""
-        # late imports: a plan needs none of these modules
+        """Return the recommendation, based on the design's verdicts unless other rules apply."""
+        # imported here because a plan needs none of these modules
         from nodesweep.scaling.analysis.recommend import recommend
         from nodesweep.scaling.design.advice import recommend_sequential
 

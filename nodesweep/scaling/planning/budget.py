@@ -84,7 +84,7 @@ def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
 
 
 def charged_bound(config: BenchmarkConfig, price: Price) -> tuple[float, str] | None:
-    """Return node_hours_bound() if node-hours are the cost; else None."""
+    """Return node_hours_bound() if costs are in node-hours, otherwise None."""
     return node_hours_bound(config) if price.unit == "node-hours" else None
 
 
@@ -100,7 +100,7 @@ def most_attempts(config: BenchmarkConfig) -> int:
 
 
 def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
-    """Return the nodes of each first attempt, and of each further one; the largest jobs repeat."""
+    """Return the node counts of all first attempts, and of the retries, largest jobs first."""
     sweep = config.sweep
     checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
     jobs = [*sweep.arm_jobs, *checks]
@@ -112,8 +112,8 @@ def cost_bound_of_arms(
 ) -> tuple[float | None, str]:
     """Return cost_bound() for a sweep of several arms, each at its own price.
 
-    The further attempts that sweep.max_retries allows are assumed to be the most expensive, and the
-    one validation run of a probe sweep to be the most expensive job.
+    The retries that sweep.max_retries allows are assumed to be of the most expensive jobs, and so
+    is the validation run of a probe sweep.
 
     Returns:
         (USD, or None if any price is unknown; derivation or the reason for None).
@@ -174,11 +174,11 @@ class Allowance:
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
-        """Count the maximum of a job that is about to start, is running, or has an unknown end."""
+        """Charge a job's maximum node-seconds until its billed time is known."""
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
     def settle(self, job: JobStatus) -> None:
-        """Count an ended job by its billed time, if that is known."""
+        """Charge the billed node-seconds of an ended job, if they are known."""
         billed = job.billed_node_seconds
         if billed is not None:
             self.node_seconds[job.name] = billed
@@ -196,8 +196,8 @@ class Allowance:
         if made < most:
             return None
         return (
-            f"sweep.max_retries: {most} for the whole sweep, and {made} already made; raise it and "
-            "continue with --resume"
+            f"sweep.max_retries: {most} for the whole sweep, and {made} were already made; raise "
+            "it and continue with --resume"
         )
 
     def bound_problem(self, job_name: str) -> str | None:
@@ -256,5 +256,5 @@ def _billed_seconds(config: BenchmarkConfig) -> int:
 
 
 def _key_of(job_name: str) -> names.JobKey:
-    """Return a job's place in its sweep; a placeholder with 0 nodes for any other name."""
+    """Return a job's place in its sweep, or a placeholder with 0 nodes if the name has none."""
     return names.parse_job_name(job_name) or names.JobKey("", 0, 0, 1)

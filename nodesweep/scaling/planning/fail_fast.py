@@ -1,4 +1,6 @@
-"""Choose the next job, and decide when to give up on a sweep; flows/stages/sweep.py acts on it.
+"""Choose the next job, and decide when to give up on a sweep.
+
+flows/stages/sweep.py carries out these decisions.
 
 Code that has never completed a point is tried at a small size first: until one job has reached its
 first step or completed, jobs run one at a time, the smallest first. A sweep ends on one failure
@@ -51,7 +53,7 @@ class Candidate(NamedTuple):
 def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
     """Return a digest of the image, code, entry point, argument names and launcher.
 
-    Argument values are left out: a learning rate does not keep a program from starting.
+    Argument values are left out, because they rarely keep a program from starting.
     """
     training = config.training
     return names.canonical_digest(
@@ -115,7 +117,7 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
     in a row with the same cause: only failures of the program and jobs without a train time count,
     and any other completed job resets the count. Lack of capacity, internal errors and stops say
     nothing about the program and are skipped. Running out of memory is the same cause only at the
-    same batch size, since another node count may have more room.
+    same batch size, because a different node count may need less memory.
 
     Args:
         ended: The outcomes of this run in the order in which its jobs ended.

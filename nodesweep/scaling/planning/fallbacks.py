@@ -1,8 +1,8 @@
-"""Instance type of a sweep with training.instance_fallbacks, which is the type of its first job.
+"""The instance type of a sweep with training.instance_fallbacks: the type that its first job got.
 
-Only the first job, on the smallest node count, asks for any of the types. It runs alone, and all
-others, its further attempts included, ask for the type that it got: a curve has one type. The type
-follows from the outcomes, so a resumed sweep continues on it without stored state.
+Only the first job, on the smallest node count, requests any of the types, and it runs alone. All
+other jobs, including its own retries, request the type that it got, because a curve has one type.
+The type is derived from the outcomes, so a resumed sweep continues on it without stored state.
 """
 
 from __future__ import annotations

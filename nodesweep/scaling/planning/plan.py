@@ -54,8 +54,8 @@ class PlannedPoint:
 class SweepPlan:
     """The jobs to run, in order, at `usd_per_hour` per node (None if unknown).
 
-    With several arms, `by_arm` has each one's own plan, and `usd_per_hour` and
-    `processes_per_node` are those of the main arm.
+    With several arms, `by_arm` has the plan of each arm, and `usd_per_hour` and
+    `processes_per_node` are the main arm's.
     """
 
     points: tuple[PlannedPoint, ...]
@@ -71,7 +71,7 @@ class SweepPlan:
 
     @property
     def usd_per_hour_by_code(self) -> dict[str, float | None]:
-        """The price of a node by its arm's code in job names."""
+        """The price of a node by the code of its arm in job names."""
         plans = {arm.code: plan for arm, plan in self.by_arm.items()} or {"": self}
         return {code: plan.usd_per_hour for code, plan in plans.items()}
 
@@ -142,9 +142,9 @@ def plan_sweep(
         validation_price: Price of an instance of the Processing job that may validate the dataset;
             None if it was not looked up.
         base_world: World size that the configured learning rate applies to; None for the world
-            size of the smallest count.
-        fallbacks: Other types that the jobs may run on; until the first job has got one of them,
-            costs assume the most expensive one.
+            size of the smallest node count.
+        fallbacks: Other types that the jobs can run on. Until the first job has started on one of
+            the types, costs assume the most expensive one.
     """
     processes = processes_per_node(config, instance)
     base_world = base_world or min(config.sweep.node_counts) * processes
@@ -187,7 +187,7 @@ def _batch_and_rate(
 ) -> dict[str, Any]:
     """Return a point's batch sizes and learning rate, keyed by PlannedPoint's field names.
 
-    Values are None if the config has none.
+    Values that the config does not set are None.
     """
     batch, rate = training.batch, training.learning_rate
     if batch is None:
@@ -210,7 +210,7 @@ def _batch_and_rate(
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
     """Return the number of ranks per node.
 
-    This is the config's value, else one per GPU or NeuronCore under a launcher, else one.
+    This is the configured number, or else one per GPU or NeuronCore under a launcher, or else one.
     """
     return distribution.processes_per_node(config.training.distribution, instance)
 
@@ -241,8 +241,8 @@ def scaled_learning_rate(
 def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
     """Return a hyperparameter with the point's numbers filled in.
 
-    A value that is a single placeholder keeps the number's type. Reading the config has already
-    refused placeholders for numbers that it does not define.
+    A value that is a single placeholder keeps the number's type. Validation of the config has
+    already refused placeholders for numbers that are not set.
     """
     if not isinstance(value, str):
         return value
@@ -264,7 +264,7 @@ def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
 
 
 def repeats_share_seeds(config: BenchmarkConfig) -> bool:
-    """Return True if the program is given a seed, the same at every node count of a repeat."""
+    """Return True if the program gets a seed, which is the same at every node count of a repeat."""
     return any("{seed}" in str(value) for value in config.training.hyperparameters.values())
 
 
@@ -272,7 +272,7 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
     """Return True if each repeat is one pass over all node counts in random order.
 
     Anything that slows down a whole pass then cancels out in the ratios of its times. A sequential
-    sweep repeats only some counts, each as the design requires, so its repeats are not paired.
+    sweep repeats node counts only as the design requires, so its repeats are not paired.
     """
     return config.sweep.order == "shuffled" and not config.sweep.rules.repeats_as_needed
 
@@ -281,7 +281,7 @@ def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
     """Yield the points: each repeat is a pass over all arms and measured node counts.
 
     If sweep.order is shuffled, the recorded seed determines the order of each pass. Points at
-    predicted node counts, of which sweep.confirm runs those at one, come last.
+    predicted node counts come last; only those at sweep.confirm can run.
     """
     generator = random.Random(config.sweep.order_seed)
     counts = sorted(config.sweep.measured_counts, reverse=config.sweep.order == "descending")
@@ -298,5 +298,5 @@ def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
 
 
 def replicas_of(world_size: int, ranks_per_replica: int) -> int:
-    """Return the number of model replicas; other rules report ranks that do not fill one."""
+    """Return the number of complete model replicas; rules report ranks that do not fill one."""
     return max(1, world_size // ranks_per_replica)

@@ -60,8 +60,8 @@ class Attempt:
 class Submit:
     """Start the attempt's job, or adopt the existing job of this name.
 
-    `counts_others` is True if jobs that another run of this sweep has claimed count, too, because
-    the sweep has a limit.
+    `counts_others` is True if the sweep has a limit, toward which jobs claimed by other runs of the
+    sweep also count.
     """
 
     attempt: Attempt
@@ -76,7 +76,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Drop the attempt for this reason; `is_over_budget` if the reason is sweep.budget_usd."""
+    """Drop the attempt for this reason; `is_over_budget` is True for sweep.budget_usd."""
 
     attempt: Attempt
     job_name: str
@@ -98,7 +98,7 @@ class SweepQueue:
     """The waiting attempts, the running jobs (`active`), and the `outcomes` of ended jobs.
 
     The life of a job: `next_order` returns Submit; `confirm` is called once the job is claimed, and
-    may still refuse it or make it wait; `handle_refusal` follows if the platform refuses the job,
+    can still refuse it or make it wait; `handle_refusal` follows if the platform refuses the job,
     otherwise `settle` once it has ended (`settle_earlier` if it ended in an earlier run).
     """
 
@@ -176,9 +176,9 @@ class SweepQueue:
             self._allowance.settle(job)
 
     def next_order(self) -> Submit | Refuse | Wait | Done:
-        """Return what to do now.
+        """Return the next action.
 
-        The attempt of a Submit leaves the queue; `confirm` may put it back. An attempt is refused
+        The attempt of a Submit leaves the queue; `confirm` can put it back. An attempt is refused
         if the program cannot run on its arm, or if it needs a number of steps or an instance type
         that is unknown.
         """
@@ -210,9 +210,9 @@ class SweepQueue:
     def confirm(self, order: Submit, claimed: frozenset[str]) -> Submit | Wait | Refuse:
         """Apply the sweep's limits to a job that has been claimed.
 
-        A confirmed job counts as active before it is sent: if the platform accepts it, it is
-        stopped with the others, whatever fails after that. `claimed` names all of the sweep's
-        claimed jobs.
+        A confirmed job counts as active before it is sent, so that it is stopped with the others
+        even if something fails right after the platform has accepted it. `claimed` names all of the
+        sweep's claimed jobs.
         """
         name = order.job_name
         if name not in self._earlier:
@@ -280,10 +280,10 @@ class SweepQueue:
         return job.has_ended and order.job_name in self._earlier
 
     def settle_earlier(self, job: JobStatus, outcome: JobOutcome) -> None:
-        """Handle a job that ended in an earlier run: a completed one is the point's result.
+        """Handle a job that ended in an earlier run. If it completed, it is the point's result.
 
-        Any other job gets a further attempt, unless the design no longer requests its point. If
-        the earlier run has already made that attempt, it is settled next.
+        Otherwise its point gets a further attempt, unless the design no longer requests it. If the
+        earlier run has already made that attempt, it is settled next.
         """
         attempt = self.active.pop(outcome.job_name)
         key = attempt.point.key
@@ -301,7 +301,7 @@ class SweepQueue:
         self._leave_out_lost()
 
     def settle(self, job: JobStatus, outcome: JobOutcome) -> None:
-        """Handle a job of this run that ended; a retry goes to the front of the queue."""
+        """Handle a job of this run that has ended, and queue its retry, if any, first."""
         attempt = self.active.pop(outcome.job_name)
         self._count_ended(job, outcome)
         self._ended.append(outcome)
@@ -312,7 +312,7 @@ class SweepQueue:
         self._leave_out_lost()
 
     def _count_ended(self, job: JobStatus, outcome: JobOutcome) -> None:
-        """Count an ended job's outcome, and all jobs at the price of the type that they run on."""
+        """Record an ended job's outcome, and price all jobs by the type that they run on."""
         self.outcomes.append(outcome)
         priced = self._plan.on_type(selected_type(self._config, self.outcomes))
         self._allowance.usd_per_hour = priced.usd_per_hour_by_code
@@ -322,14 +322,14 @@ class SweepQueue:
     def unwatch(self, job_name: str) -> Attempt:
         """Stop watching a job that may still be running, and return its attempt.
 
-        The job counts at its maximum cost.
+        The budget still counts the job at its maximum cost.
         """
         return self.active.pop(job_name)
 
     def stop(self) -> int:
         """Stop the sweep, and return the number of dropped attempts.
 
-        These are the last Submit's attempt and the waiting ones.
+        The attempt of the last Submit and all waiting ones are dropped.
         """
         left = len(self._waiting) + 1
         self._is_over = self._is_stopped = True
@@ -353,7 +353,7 @@ class SweepQueue:
     def _reason_to_give_up(self) -> str | None:
         """Return the reason to give up, or None.
 
-        With several arms, there is a reason only once none can run the program.
+        With several arms, there is a reason only if the program can run on none of them.
         """
         if self._config.sweep.arm_count == 1:
             return reason_to_give_up(self._ended)
@@ -404,9 +404,9 @@ class SweepQueue:
             self._waiting = deque(attempts)
 
     def _enqueue_contended(self) -> None:
-        """Queue each point all of whose completed runs were contended.
+        """Queue every point whose completed runs were all contended.
 
-        Each is queued at most MOST_REPEATS times, and not after two of its runs in this process
+        A point is queued at most MOST_REPEATS times, and not after two of its runs in this process
         were equally contended.
         """
         points = contended_keys(self._config, self.outcomes)
@@ -435,8 +435,8 @@ class SweepQueue:
     def _enqueue_paid_runs(self) -> None:
         """Queue existing jobs that the design no longer requests, so that the report includes them.
 
-        They are paid for, and the design's choice has changed since. None of these points is
-        retried.
+        The jobs are already paid for, although the design has changed its choice since. Their
+        points are not retried.
         """
         paid = []
         for name in sorted(self._existing):
@@ -465,7 +465,7 @@ class SweepQueue:
         )
 
     def _count_others(self, claimed: frozenset[str]) -> None:
-        """Count jobs that another run of this sweep has since claimed, which share the budget."""
+        """Count the jobs that other runs of this sweep have claimed, which share the budget."""
         self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
         for name in claimed - self._allowance.node_seconds.keys():
             self._allowance.count(name)

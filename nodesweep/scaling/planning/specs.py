@@ -33,7 +33,7 @@ def build_spec(
         attempt: Number of the attempt, from 1.
         steps: Steps for the program to run, if the sweep has sized them
             (nodesweep/scaling/planning/workload.py).
-        selected_type: The instance type that the first job got, of several
+        selected_type: The instance type that the first job got, if it could run on several
             (nodesweep/scaling/planning/fallbacks.py).
     """
     own = config.of_arm(point.arm.name)
@@ -65,10 +65,10 @@ def build_spec(
 
 
 def _measuring_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
-    """Return the environment variables that set how a program is measured and when it ends early.
+    """Return the environment variables that control how a program is measured and stopped early.
 
-    The latter are the same for every probe, so that the digest distinguishes probes from full jobs
-    such as the validation run.
+    The stopping criteria are the same for every probe, so that the digest distinguishes probes from
+    full jobs such as the validation run.
     """
     measure = config.training.measure
     variables = {} if measure == "auto" else {SWITCH: str(measure)}

@@ -20,9 +20,9 @@ SURE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """The estimated seconds left, with bounds that hold if every assumption does.
+    """The estimated seconds left, with bounds that hold if all assumptions do.
 
-    An infinite upper bound means that some jobs cannot be estimated; the estimate is then that of
+    An infinite upper bound means that some jobs cannot be estimated. The estimate then covers only
     the others.
     """
 
@@ -51,9 +51,9 @@ class PendingJob:
     """A running or waiting job.
 
     `elapsed_seconds`: since it was accepted, None while it waits. `left_seconds`: the remaining
-    time according to its steps, None if unknown. `is_validation_run`: the validation run of a probe
-    sweep. `or_at`: other counts that it may run at, while its own is undecided. `may_be_dropped`:
-    earlier measurements may make it superfluous.
+    time according to its steps, None if unknown. `is_validation_run`: True for the validation run
+    of a probe sweep. `or_at`: further node counts that it may run at, until one is decided.
+    `may_be_dropped`: True if earlier measurements can make the job superfluous.
     """
 
     nodes: int
@@ -66,7 +66,7 @@ class PendingJob:
 
     @property
     def counts(self) -> tuple[ArmCount, ...]:
-        """The counts at which the job runs, or may run."""
+        """The node counts at which the job runs or may run."""
         return (ArmCount(self.nodes, self.arm), *self.or_at)
 
 
@@ -85,13 +85,13 @@ def time_left(
 ) -> TimeLeft | None:
     """Return the time left; None if no pending job can be estimated.
 
-    A job at a measured node count takes the median time of that count's jobs, from acceptance to
-    end. At another count it takes between the nearest measured count's time (no speedup) and that
-    times the ratio of the counts (ideal speedup); the middle estimate is their geometric mean.
-    Running jobs end after that time, or when their own steps predict; waiting ones are scheduled in
-    order. A probe sweep's validation run takes the projected time of a full job and starts after
-    all probes. The relative speed of arms is unknown, so each arm is estimated from its own jobs;
-    while an arm has none, only a lower bound is known.
+    A job at a measured node count takes the median time of the jobs there, from acceptance to end.
+    At a different node count it takes between the time at the nearest measured one (no speedup) and
+    that time multiplied by the ratio of the node counts (ideal speedup). The middle estimate is
+    their geometric mean. Running jobs end after that time, or as their own steps predict. Waiting
+    jobs are scheduled in order. A probe sweep's validation run takes the projected time of a full
+    job and starts after all probes. The relative speed of arms is unknown, so each arm is estimated
+    from its own jobs. As long as an arm has none, there is only a lower bound.
 
     Args:
         ended: The jobs that completed.
@@ -162,7 +162,7 @@ def _by_arm(known: Sequence[CompletedJob]) -> _SecondsByArm:
 def _bounds(by_nodes: dict[int, list[float]], nodes: int) -> tuple[float, float]:
     """Return the seconds of a job without speedup and with ideal speedup.
 
-    Both are derived from the nearest measured count, and equal if that is the job's own count.
+    Both are derived from the nearest measured node count, and are equal if the job runs there.
     """
     nearest = min(by_nodes, key=lambda count: abs(math.log(count / nodes)))
     seconds = median(by_nodes[nearest])
@@ -177,9 +177,9 @@ def _makespan(
 ) -> float:
     """Return the seconds until the last job has ended.
 
-    Each job starts as soon as fewer than `at_once` run, a validation run once nothing else is
-    running. `takes` returns a full job's seconds; `factor` multiplies the remaining seconds that a
-    job's own steps predict.
+    Each job starts as soon as fewer than `at_once` jobs run, and a validation run starts once no
+    other job is running. `takes` returns the seconds of a full job. `factor` multiplies the
+    remaining seconds that a job's own steps predict.
     """
     ends = [
         _remaining_seconds(job, takes, factor) for job in to_come if job.elapsed_seconds is not None

@@ -54,7 +54,7 @@ def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
 
 
 def describe_engine(section: DatasetConfig) -> str | None:
-    """Return the engine in words, or how size decides it; None if dataset.validation is not set."""
+    """Describe the engine or how size selects it; return None if dataset.validation is not set."""
     asked = section.validation
     if asked is None:
         return None

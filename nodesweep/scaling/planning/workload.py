@@ -1,8 +1,8 @@
-"""Set the number of steps of jobs: training.steps, or the number for training.baseline_seconds.
+"""Determine the steps of each job, from training.steps or training.baseline_seconds.
 
-The first run at the smallest node count chooses its number of steps from the pace of the first ones
-(infra/image/nodesweep_clock.py), and every other job runs as many. The number is read from the
-outcomes, so a resumed sweep uses the same one without an extra job or stored state.
+The first run at the smallest node count derives its number of steps from the pace of its first
+steps (infra/image/nodesweep_clock.py), and every other job runs the same number. The number is read
+from the outcomes, so a resumed sweep uses it again without an extra job or stored state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nodesweep.scaling.outcome.outcome import JobOutcome
 
 RUN_SECONDS = "NODESWEEP_RUN_SECONDS"
-"""Environment variable with the target duration, for the run that sizes its own steps."""
+"""Environment variable with the target duration, for the run that determines the steps."""
 RUN_STEPS = "NODESWEEP_RUN_STEPS"
 """Environment variable with the number of steps, for every other run."""
 
@@ -30,7 +30,7 @@ def first_key(config: BenchmarkConfig) -> Key:
 
 
 def sizing_key(config: BenchmarkConfig) -> Key | None:
-    """Return the point whose run sizes the steps; None if the program chooses its own number."""
+    """Return the point whose run determines the steps, or None if the program chooses them."""
     return None if config.training.baseline_seconds is None else first_key(config)
 
 
@@ -42,7 +42,7 @@ def is_sized(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
 def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int | None:
     """Return the number of steps that each job runs.
 
-    None before the run that determines it has completed, or if its program reported none; the
+    None until the run that determines it has completed, or if that run's program reported none. The
     program then chooses its own number.
     """
     run = _sizing(config, outcomes)
@@ -51,7 +51,7 @@ def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int 
 
 
 def unsized_reason(config: BenchmarkConfig) -> str:
-    """Return the reason why a job whose number of steps is unknown is not started."""
+    """Return why a job with an unknown number of steps is not started."""
     return (
         "not run: with training.baseline_seconds, the first run on "
         f"{nodes_text(min(config.sweep.node_counts))} determines the number of steps of every "

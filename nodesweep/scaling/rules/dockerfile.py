@@ -10,7 +10,7 @@ _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<p
 
 
 def instructions(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (INSTRUCTION, its words), without comments and with continued lines joined."""
+    """Yield each instruction's upper-case name and its words; join lines and skip comments."""
     lines = [
         line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
     ]

@@ -23,7 +23,7 @@ from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 @refuses
 def spot_waits_as_long_as_it_runs(facts: Facts) -> Iterator[str]:
-    """Refuse a MaxWaitTimeInSeconds below MaxRuntimeInSeconds: it covers waiting and running."""
+    """Refuse a MaxWaitTimeInSeconds below MaxRuntimeInSeconds, since it also covers running."""
     spot, runtime = facts.training.spot, facts.training.max_runtime_seconds
     if spot is not None and spot.max_wait_seconds < runtime:
         yield (
@@ -45,7 +45,7 @@ def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
 
 @refuses
 def resources_are_of_the_run(facts: Facts) -> Iterator[str]:
-    """Refuse a plan or MLflow resource of another region or account: no job can use it."""
+    """Refuse a training plan or MLflow resource in a different region or account."""
     training, platform = facts.training, facts.config.platform
     own, mlflow = platform.account_id, training.mlflow
     for field, arn in (
@@ -62,8 +62,8 @@ def resources_are_of_the_run(facts: Facts) -> Iterator[str]:
             )
         if account != own:
             yield (
-                f"{field}: it belongs to account {account}, but platform.role_arn to {own}; use "
-                f"one of account {own}, which runs the jobs"
+                f"{field}: it belongs to account {account}, but platform.role_arn belongs to "
+                f"{own}; use one of account {own}, which runs the jobs"
             )
 
 
@@ -73,7 +73,7 @@ ULTRA_SERVER_NODES = 18
 
 @refuses
 def placement_is_on_an_ultra_server(facts: Facts) -> Iterator[str]:
-    """Refuse placement of nodes that are not parts of an UltraServer, or do not fit on one."""
+    """Refuse placement of nodes that are not part of an UltraServer, or do not fit on one."""
     placement, name = facts.training.placement, facts.instance.instance_type
     if placement is None:
         return
@@ -207,7 +207,7 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
 
 @refuses
 def fallbacks_have_as_many_accelerators(facts: Facts) -> Iterator[str]:
-    """Refuse fallbacks on which a node would run another number of ranks."""
+    """Refuse fallbacks on which a node would run a different number of ranks."""
     own, planned = facts.instance.instance_type, facts.instance.devices
     for name in facts.training.instance_fallbacks:
         devices = facts.config.node_type(name).devices
@@ -215,13 +215,13 @@ def fallbacks_have_as_many_accelerators(facts: Facts) -> Iterator[str]:
             yield (
                 f"training.instance_fallbacks: {name} has {_accelerators(devices)}, but {own} has "
                 f"{_accelerators(planned)}, so the number of processes would differ; use types "
-                "with equally many, or compare both with sweep.instance_types"
+                "with the same number, or compare both with sweep.instance_types"
             )
 
 
 @refuses
 def fallbacks_are_launched_alike(facts: Facts) -> Iterator[str]:
-    """Refuse fallbacks that need other launch settings than the first choice.
+    """Refuse fallbacks whose launch settings differ from those of the first choice.
 
     The first job's request has one set of hyperparameters for all of its types, and the request of
     every other job has those of the type that the first one got.
@@ -291,7 +291,7 @@ def role_may_use_mlflow(facts: Facts) -> Iterator[str]:
 
 @advises
 def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
-    """Recommend checkpoints for spot: an interrupted job resumes from them."""
+    """Recommend checkpoints for spot, from which an interrupted job resumes."""
     if facts.training.spot is not None and facts.training.checkpoints is None:
         yield (
             "training.checkpoints: not set, so a spot job that is interrupted restarts from its "
@@ -334,8 +334,8 @@ def retries_are_in_one_clock(facts: Facts) -> list[str]:
 def warm_pool_is_reused(facts: Facts) -> list[str]:
     """Warn about a warm pool that may go unused.
 
-    A pool serves the next job of the same instance count (and type, role, VPC, volume), and is
-    billed in the meantime.
+    A pool serves the next job with the same instance count (and type, role, VPC and volume), and is
+    billed while it waits.
     """
     keep, runtime = facts.training.keep_alive_seconds, facts.training.max_runtime_seconds
     if not keep:
@@ -349,8 +349,8 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
     ):
         return [
             "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, "
-            "and each count occurs once: nothing is reused, and every job's nodes are billed up "
-            f"to {keep} s longer; leave it out, or raise sweep.repeats"
+            "and each node count occurs once, so nothing is reused, and every job's nodes are "
+            f"billed up to {keep} s longer; leave it out, or raise sweep.repeats"
         ]
     between = _most_jobs_between(order)
     if between * runtime <= keep:
@@ -367,8 +367,8 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
 def _most_jobs_between(node_order: Sequence[int | None]) -> int:
     """Return the maximum number of jobs between two consecutive jobs of one node count.
 
-    Jobs before the first and after the last one of a count do not matter. None is a job that cannot
-    use the pools.
+    Jobs before the first and after the last job at a node count do not matter. None stands for a
+    job that cannot use the pools.
     """
     last: dict[int, int] = {}
     most = 0
@@ -388,7 +388,7 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
     if facts.training.encrypt_inter_container_traffic and facts.max_nodes != 1:
         yield (
             "training.encrypt_inter_container_traffic: encryption slows down gradient exchange, "
-            "so the curve is that of encrypted training; do not compare it with an unencrypted "
+            "so the curve shows encrypted training; do not compare it with an unencrypted "
             "one"
         )
 

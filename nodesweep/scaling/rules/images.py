@@ -31,16 +31,16 @@ _ON_DLC = "requirements-on-dlc"
 NEW_FAMILY = (2, 11)
 """First PyTorch in the repository `pytorch`, which replaces `pytorch-training`.
 
-Its containers have one Python version each.
+Each of its containers has only one Python version.
 """
 ECR_URI = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+/"
     r"(?P<repository>[a-z0-9._/-]+)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 """An image in ECR; the domain depends on AWS's partition (amazonaws.com, amazonaws.eu)."""
-# CUDA of AWS PyTorch containers whose tag lacks it, such as `2.6.0-gpu-py312` (the SageMaker
-# SDK's): the folders of aws/deep-learning-containers, pytorch/training/docker. Older versions have
-# several, later tags name it.
+# CUDA of AWS PyTorch containers whose tag lacks it, such as the SageMaker SDK's `2.6.0-gpu-py312`.
+# Source: the folders of aws/deep-learning-containers, pytorch/training/docker. Older PyTorch
+# versions come with several versions of CUDA, and later tags contain it.
 _CUDA_OF_VERSION: dict[tuple[int, ...], str] = {
     (2, 2): "121", (2, 3): "121", (2, 4): "124", (2, 5): "124", (2, 6): "126", (2, 7): "128",
     (2, 8): "129", (2, 9): "130", (2, 10): "130", (2, 11): "130", (2, 12): "130", (2, 13): "133",
@@ -53,9 +53,9 @@ _TAG = re.compile(r"^(?P<version>\d+\.\d+(\.\d+)?)-(?P<device>gpu|cpu|cu\d+|neur
 class ImageFacts:
     """An AWS container, as its name describes it.
 
-    `version` is PyTorch's as numbers. `cuda` is, for example, "124" for 12.4, and None if there is
-    none or it is unknown. `extended`: the training image is built on this one and may contain more
-    than its name says. `field`: the config field that names it.
+    `version` is PyTorch's version as numbers. `cuda` is, for example, "124" for 12.4, and None if
+    there is none or it is unknown. `extended` is True if the training image is built on this one
+    and may contain more than its name says. `field` is the config field that names it.
     """
 
     uri: str
@@ -81,8 +81,8 @@ class ImageFacts:
 def keeps_base_torch(config: BenchmarkConfig) -> bool:
     """Return True if only the shipped program and pure Python are added to the base image.
 
-    Torch, CUDA and AWS's libraries are then the base's. requirements-on-dlc, as .txt or .lock, is
-    made for that (infra/image/README.md).
+    Torch, CUDA and AWS's libraries then come from the base image. requirements-on-dlc, as .txt or
+    .lock, is made for that (infra/image/README.md).
     """
     return (
         config.ships_program
@@ -107,8 +107,8 @@ def parse_image(
 ) -> ImageFacts | None:
     """Return the facts in the URI of an AWS container.
 
-    For example …/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker. A digest without a
-    tag and any other image give None.
+    For example …/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker. The result is None
+    for a digest without a tag and for any other image.
 
     Args:
         uri: The image's URI.
@@ -142,14 +142,14 @@ def parse_image(
 
 
 def _cuda(tag: str, repository: str, version: tuple[int, ...]) -> str | None:
-    """Return CUDA from the tag, for example "124", else the version that AWS builds with."""
+    """Return the CUDA version in the tag, for example "124", or else the one AWS builds with."""
     if found := re.search(r"-cu(\d+)\b", tag):
         return found[1]
     return _CUDA_OF_VERSION.get(version[:2]) if repository in PYTORCH else None
 
 
 def _whole_version(text: str) -> tuple[int, ...]:
-    """Return the version as numbers; two numbers below 2.11 get the patch that they stand for."""
+    """Return the version as numbers, with the patch that a two-part tag below 2.11 stands for."""
     major, minor, *patch = map(int, text.split("."))
     if patch or (major, minor) >= NEW_FAMILY:
         return (major, minor, *patch)

@@ -1,9 +1,9 @@
 """Hints on learning with larger batches, and on larger instances instead of more of them.
 
-For larger batches B, McCandlish et al. 2018 (arXiv 1812.06162) model the samples to the same loss
-as proportional to 1 + B/B_crit, with a critical batch B_crit that differs between tasks by orders
-of magnitude; Shallue et al. 2019 (arXiv 1811.03600) find no batch up to which all of their
-workloads scale. A batch grown from B0 to B therefore needs 1 to B/B0 times the samples.
+For larger batches B, McCandlish et al. 2018 (arXiv 1812.06162) model the number of samples to the
+same loss as proportional to 1 + B/B_crit, with a critical batch B_crit that differs between tasks
+by orders of magnitude. Shallue et al. 2019 (arXiv 1811.03600) find no batch size up to which all of
+their workloads scale. A batch grown from B0 to B therefore needs 1 to B/B0 times as many samples.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from nodesweep.scaling.rules.rule import Facts, advises
 
 _OPTIMISER_NAMES = frozenset({"optimizer", "optimiser", "optim"})
 BATCH_NORM_SAMPLES = 16
-"""Least samples per replica with which batch normalization works well.
+"""Minimum number of samples per replica with which batch normalization works well.
 
 ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, table 2): 32: 23.6%,
-16: 23.7%, 8: 24.8%, 4: 27.3%, 2: 34.7%. Below 16 it grows.
+16: 23.7%, 8: 24.8%, 4: 27.3%, 2: 34.7%. Below 16 the error grows.
 """
 
 
 LINEAR_BATCH = 8192
-"""Largest batch to which the linear rule is shown to keep the accuracy.
+"""Largest batch size up to which the linear rule has been shown to preserve accuracy.
 
 ResNet-50 on ImageNet with SGD and warm-up (Goyal et al. 2017, arXiv 1706.02677).
 """
 
 
 def growth_text(base: int, largest: int, optimiser: str = "") -> str:
-    """Return what is known about training with a global batch grown from `base` to `largest`."""
+    """Describe what is known about growing the global batch from `base` to `largest` samples."""
     growth = largest / base
     times = f"{growth:,.0f}" if growth >= 10 else f"{growth:.3g}"
     text = (
@@ -71,7 +71,7 @@ def batch_growth_is_known(facts: Facts) -> list[str]:
 
 
 def _optimiser(facts: Facts) -> str:
-    """Return the name of the optimizer in lower case; "" if no hyperparameter has it."""
+    """Return the name of the optimizer in lower case, or "" if no hyperparameter names it."""
     return next(
         (
             str(value).lower()
@@ -117,7 +117,7 @@ def rule_suits_the_optimizer(facts: Facts) -> list[str]:
 def batch_normalization_has_samples(facts: Facts) -> list[str]:
     """Warn about too few samples per replica for batch normalization's statistics.
 
-    A fixed global batch leaves each replica fewer samples as nodes are added.
+    With a fixed global batch, each replica gets fewer samples as nodes are added.
     """
     batch = facts.training.batch
     sizes = {point.nodes: point.per_replica_batch_size or 0 for point in facts.plan.points}
@@ -146,15 +146,14 @@ def larger_instance_first(facts: Facts) -> list[str]:
         return []
     nodes, row = found
     return [
-        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} are "
-        f"{nodes * (facts.instance.devices or 0)} accelerators, which one {row.instance_type} "
-        f"({row.devices}) provides without a network between them; prefer the larger instance "
-        "to more instances"
+        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} have "
+        f"{nodes * (facts.instance.devices or 0)} accelerators. One {row.instance_type} has "
+        f"{row.devices}, without a network between them; prefer the larger instance"
     ]
 
 
 DATA_PARALLEL_BYTES = 20 * 10**9
-"""Dataset size below which data parallelism may not pay.
+"""Dataset size below which data parallelism may not pay off.
 
 "We can clearly see benefits from data parallel strategies when an overall dataset size is at least
 a few tens of GBs": AWS Machine Learning Blog, "Run PyTorch Lightning and native PyTorch DDP on
@@ -179,9 +178,9 @@ def dataset_is_large_enough(facts: Facts) -> Iterator[str]:
 def single_instance_alternative(
     instance: InstanceType, node_counts: Sequence[int]
 ) -> tuple[int, InstanceType] | None:
-    """Return the largest node count that a single larger instance could replace, and that type.
+    """Return the largest node count that one larger instance could replace, and its type.
 
-    The type is the smallest of the same family with as many accelerators. None if there is none.
+    The type is the smallest in the same family with as many accelerators. None if there is none.
     """
     devices = instance.devices
     if not devices:  # none, or an unknown number

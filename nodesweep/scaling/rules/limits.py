@@ -1,9 +1,9 @@
 """Lengths and patterns of the request's fields.
 
-botocore 1.44.5 has these limits and checks none of the maxima; tests/nodesweep/scaling/rules
-compares every number here with its model. Limits that the config models enforce (channel names,
-tags, VPC ids, key ids) are not repeated, and hyperparameters are checked in
-nodesweep/scaling/rules/plan.py.
+The model in botocore 1.44.5 has these limits, but botocore does not check the maxima.
+tests/nodesweep/scaling/rules compares every number here with that model. Limits that the config
+models enforce (channel names, tags, VPC ids, key ids) are not repeated, and hyperparameters are
+checked in nodesweep/scaling/rules/plan.py.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def variables_are_set(facts: Facts) -> list[str]:
 
 @advises
 def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
-    """Warn about secrets in build arguments: Docker and podman write them to the history.
+    """Warn about secrets in build arguments, which Docker and podman write to the image history.
 
     Source: https://docs.docker.com/reference/dockerfile/#arg.
     """

@@ -29,7 +29,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "([distribution.md](distribution.md) lists it by kind): an instance type on which "
             "the kind's library does not run (SMDDP, SMP, Neuron), or Trainium with a kind "
             "that does not support it; more processes per node than accelerators, or a "
-            "launcher that starts one process per accelerator where the catalogue lacks their "
+            "launcher that starts one process per accelerator if the catalogue lacks their "
             "number; an AWS container that lacks the kind's library or has an unsupported "
             "version; an entry point other than a `.py` file under torchrun; in mpirun's "
             "options, quotes, or an MCA parameter that is given twice or that the toolkit sets "
@@ -93,7 +93,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             rules.unknown_facts,
         ),
         says=(
-            "a container made for another device, with which the instance's accelerators stay "
+            "a container made for a different device, with which the instance's accelerators stay "
             "idle; a container version that contains SMDDP only in later patches; EFA settings "
             "on an instance without an adapter (NCCL falls back to TCP), including the "
             "settings that the toolkit makes under `smddp` and `pytorchddp`; facts that the "
@@ -126,7 +126,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.role_may_use_mlflow,
         ),
         refuses=(
-            "a training plan or an MLflow resource in another region or account than the jobs; "
+            "a training plan or an MLflow resource in a different region or account than the jobs; "
             "a plan together with spot"
         ),
         remedy=(
@@ -141,8 +141,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "fallbacks",
         (features.fallbacks_have_as_many_accelerators, features.fallbacks_are_launched_alike),
         refuses=(
-            "a type in `training.instance_fallbacks` that has another number of accelerators "
-            "than `training.instance_type`, or needs other launch settings, such as EFA "
+            "a type in `training.instance_fallbacks` that has a different number of accelerators "
+            "than `training.instance_type`, or needs different launch settings, such as EFA "
             "settings for mpirun. All other rules apply to every type"
         ),
         remedy=(
@@ -174,7 +174,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (features.volume_key_has_a_volume, features.volume_key_is_checked),
         refuses="`training.volume_kms_key_id` on an instance that trains on its own NVMe disks",
         remedy="omit the key, since the disks are encrypted in hardware",
-        says="a key on a type of which it is unknown whether it trains on its own disks",
+        says="a key on a type that may or may not train on its own disks",
     ),
     Rule(
         "channels",
@@ -433,7 +433,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
 def check(facts: Facts) -> Findings:
     """Return the findings of all rules.
 
-    With several arms the rules run for each, and findings that not all of them share name the arm.
+    With several arms, the rules run for each arm, and a finding that not all arms share names its
+    arm.
     """
     if not facts.arms:
         return _check_one(facts)

@@ -78,7 +78,8 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
 def hyperparameters_fit(facts: Facts) -> list[str]:
     """Refuse hyperparameters over SageMaker's limits, each at the point where it is longest.
 
-    The launcher's hyperparameters count too; the common ones are short.
+    The launcher's hyperparameters are included. The common ones are only counted, because their
+    values are short.
     """
     longest = {
         key: max(

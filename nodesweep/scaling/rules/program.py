@@ -1,9 +1,9 @@
-"""Rules on entry points that the SageMaker toolkit cannot start: their name, place and siblings.
+"""Rules on entry points that the SageMaker toolkit cannot start.
 
-From sagemaker-training 5.1.4: validate_entry_point() (process.py) and _entry_point_type.get(),
-which refuse them only once the nodes are running. Later versions, and those in AWS's older
-containers, accept fewer names or start them differently; the names accepted here start on all of
-them.
+Sources: validate_entry_point() (process.py) and _entry_point_type.get() in sagemaker-training
+5.1.4, which refuse them only once the nodes are running. Later versions, and the ones in AWS's
+older containers, accept fewer names or start them differently. All of them start the names that are
+accepted here.
 """
 
 from __future__ import annotations

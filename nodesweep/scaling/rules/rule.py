@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Findings:
     """The results of rules, each a sentence that names its field.
 
-    Problems refuse the sweep. Notices report what was left out, not looked up in the account, or
-    may be intended. Hints suggest improvements to the config.
+    Problems refuse the sweep. Notices report files that are left out, facts that were not looked up
+    in the account, and settings that may be intended. Hints suggest improvements to the config.
     """
 
     problems: tuple[str, ...] = ()
@@ -34,9 +34,9 @@ class Findings:
 
 
 def merge_arms(found: Mapping[str, Findings]) -> Findings:
-    """Return the findings of all arms as one, each sentence once.
+    """Merge the findings of all arms, and keep each sentence only once.
 
-    A sentence that does not hold for all arms is prefixed with its arm.
+    A sentence that does not apply to all arms is prefixed with the arm's name.
     """
 
     def merged(each: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def merge_arms(found: Mapping[str, Findings]) -> Findings:
 
 
 def combine(found: Iterable[Findings]) -> Findings:
-    """Return all findings as one, in order, each sentence once."""
+    """Merge all findings in order, and keep each sentence only once."""
     each = tuple(found)
     return Findings(
         tuple(dict.fromkeys(problem for one in each for problem in one.problems)),
@@ -90,10 +90,10 @@ class Files:
     `base_images`: the base images of the Dockerfile. `packages`: contents of each Dockerfile and
     requirements*.txt by path. `requirements`: the code's requirements, None if there are none.
     `problems`: files that are missing or cannot be sent, and `notices`: files that are left out, as
-    sentences. `mentions_planned_steps`: the code of a probe sweep contains the names with which a
-    program reports the steps of a whole run; None if there is no code to check. `has_setup`: the
-    code has a top-level setup.py. `entry_point_problem`: the reason why the packed code would lack
-    its entry point. `dataset_bytes`: the size of a local dataset; None if unknown.
+    sentences. `mentions_planned_steps`: True if the code of a probe sweep contains the names with
+    which a program reports the steps of a full run; None if there is no code to check. `has_setup`:
+    True if the code has a top-level setup.py. `entry_point_problem`: the reason why the packed code
+    would lack its entry point. `dataset_bytes`: the size of a local dataset; None if unknown.
     """
 
     base_images: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Files:
 
     @property
     def has_layer(self) -> bool:
-        """True if jobs run in an image with a layer of the code's packages, by config and files."""
+        """True if jobs run in an image with a layer that contains the code's packages."""
         return self.requirements is not None and self.requirements.at_start is None
 
 
@@ -117,11 +117,11 @@ class Facts:
     """The facts for rules that need no account.
 
     `config` names the container that image.framework resolves to. `variables` has the length of
-    each variable that training.environment refers to and that is set; None for a plan, since its
-    run may be started elsewhere. `request_problems`: problems in the shape of the built requests.
-    `arms`: in a sweep of several arms the facts of each by its name, as if it were measured alone;
-    each has the points of all arms in `points_of_all_arms`, and those of the arms with its instance
-    type and training plan in `points_of_type`.
+    each variable that training.environment refers to and that is set, or is None for a plan, since
+    its run may be started elsewhere. `request_problems`: problems in the shape of the requests.
+    `arms`: in a sweep of several arms, the facts of each arm by name, as if it were measured alone.
+    There, `points_of_all_arms` has the points of all arms, and `points_of_type` has the points of
+    the arms with the same instance type and training plan.
     """
 
     config: BenchmarkConfig
@@ -136,7 +136,7 @@ class Facts:
 
     @property
     def each(self) -> tuple[Facts, ...]:
-        """The facts of each arm; in a sweep of one arm, only this object."""
+        """The facts of each arm, or only this object in a sweep of one arm."""
         return tuple(self.arms.values()) or (self,)
 
     @property
@@ -164,7 +164,7 @@ class Facts:
 
     @property
     def max_nodes(self) -> int:
-        """The nodes of the largest job."""
+        """The number of nodes of the largest job."""
         return max(self.config.sweep.arm_jobs)
 
     @property
@@ -185,7 +185,7 @@ class Facts:
 
     @property
     def processes_per_node(self) -> int:
-        """The ranks per node."""
+        """The number of ranks per node."""
         return self.plan.processes_per_node
 
     @property

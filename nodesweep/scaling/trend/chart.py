@@ -86,7 +86,7 @@ class Judgement:
     allowance: float
     limit: float
     faster_since: str | None
-    """First sweep of a confirmed shift down whose level is not learned yet; None without one."""
+    """First sweep of a confirmed shift down whose level is not learned yet; None if none."""
 
     @property
     def alarms(self) -> bool:
@@ -130,11 +130,11 @@ def chart_sweeps(
 ) -> tuple[Judgement, ...]:
     """Judge every sweep after the first LEARNING_SWEEPS, in order.
 
-    A confirmed shift down starts a new level, learned from the first LEARNING_SWEEPS sweeps after
-    the shift; until these exist, sweeps are judged by the previous level. A new level also starts
-    with the latest LEVEL_SWEEPS sweeps if none of them belongs to an alarm and the sweeps after the
-    first LEARNING_SWEEPS are clearly faster: the first ones were then slow, but by less than the
-    limits.
+    A confirmed shift down starts a new level, which is learned from the first LEARNING_SWEEPS
+    sweeps after the shift. Until these exist, sweeps are judged by the previous level. A new level
+    also starts with the latest LEVEL_SWEEPS sweeps if none of them belongs to an alarm and the
+    sweeps after the first LEARNING_SWEEPS are clearly faster. In that case, the first ones were
+    slow, but by less than the limits.
 
     Args:
         levels: Levels of the sweeps, oldest first.
@@ -251,7 +251,7 @@ def _is_lower(settled: Sequence[float], reference: float, within: float, toleran
     """Return True if the sweeps after the first LEARNING_SWEEPS are clearly below the reference."""
     first, later = settled[:LEARNING_SWEEPS], settled[LEARNING_SWEEPS:]
     level = statistics.median(later)
-    # The chart's sigma would take a shift between the first and the later sweeps for noise.
+    # The chart's sigma would mistake a shift between the first and the later sweeps for noise.
     own = [each - statistics.median(first) for each in first] + [each - level for each in later]
     errors = math.sqrt(_VARIANCE_OF_MEDIAN * (1 / LEVEL_SWEEPS + 1 / len(later)))
     least = max(_LOWER * scatter(own, within) * errors, _LOWER_SHARE * math.log1p(tolerance))
@@ -305,11 +305,11 @@ def _quantile(values: Iterable[float], share: float) -> float:
 def design(sigma: float, error: float, tolerance: float, node_counts: int) -> tuple[float, float]:
     """Return (allowance k, limit h) of the CUSUM, both logarithms.
 
-    k is the tolerance or, if larger, the error of the level plus half the smallest shift that a
-    chart tells from noise (one standard deviation, Montgomery, Introduction to Statistical Quality
-    Control, section 9.1). h is the tolerance or, if larger, the value that keeps false alarms to
-    FALSE_ALARM_SHARE by Siegmund's approximation of the average run length (Sequential Analysis,
-    1985): (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
+    k is the tolerance or, if larger, the error of the level plus half the smallest shift to detect
+    (one standard deviation, Montgomery, Introduction to Statistical Quality Control, section 9.1).
+    h is the tolerance or, if larger, the value that keeps false alarms to FALSE_ALARM_SHARE by
+    Siegmund's approximation of the average run length (Sequential Analysis, 1985):
+    (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
 
     Args:
         sigma: Standard deviation of a sweep, as a logarithm.

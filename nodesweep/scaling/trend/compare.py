@@ -1,4 +1,4 @@
-"""Compare two reports: decide for each node count if the second sweep is slower than the first.
+"""Compare two reports to decide at which node counts the second sweep is slower than the first.
 
 A is the reference (before), B the candidate (after). Each node count has the ratio T(B)/T(A) of the
 geometric mean train times with its interval, a two-sided Mann-Whitney test, and a verdict, which
@@ -39,7 +39,7 @@ MOST_RUNS_OF_THE_EXACT_TEST = 50
 _SEED = 2026
 _NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
 _OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
-# Conditions known only from used runs: a sweep without a used run does not differ in them.
+# Only used runs reveal these conditions, so a sweep without a used run does not differ in them.
 _SIZE = "training.baseline_seconds"
 _OF_USED_RUNS = frozenset({"launcher", "start", "train_clock", "device", _SIZE})
 _MORE_CONDITIONS = ("isolation", "device", "code", "dataset.distribution", "training")
@@ -50,7 +50,7 @@ class ComparisonError(ValueError):
 
 
 class IncomparableError(ComparisonError):
-    """Sweeps under different conditions; `differences` has the differences not accepted by name."""
+    """Sweeps under different conditions; `differences` lists those not accepted by name."""
 
     def __init__(self, differences: Sequence[ConditionDifference]) -> None:
         self.differences = tuple(differences)
@@ -201,7 +201,7 @@ def compare(
         force: True to compare even if other conditions differ.
 
     Raises:
-        IncomparableError: Another condition differs and `force` is not set.
+        IncomparableError: A condition that is not in `allowed` differs, and `force` is not set.
         ComparisonError: The sweeps share no node count, a name in `allowed` is not a condition, or
             the tolerance is not a share of at least 0.
     """
@@ -248,7 +248,7 @@ def compare(
 
 
 def measured_under(report: ScalingReport) -> dict[str, str | None]:
-    """Return every condition that a sweep's times depend on, by name; None: unknown.
+    """Return every condition that a sweep's times depend on, by name, with None for unknown ones.
 
     The conditions are the fields of Conditions, the isolation and the processor of emulated nodes
     (on AWS, the instance type implies the processor), the digest of the user's code, the work of a
@@ -275,9 +275,9 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
 
 
 def _sized(report: ScalingReport) -> dict[str, str | None]:
-    """Return the work of a workload sized in seconds, since equal seconds may be unequal work.
+    """Return the work of a workload sized in seconds, or {} for other workloads.
 
-    {} for other workloads.
+    The same number of seconds can stand for different amounts of work.
     """
     training = (report.config or {}).get("training")
     seconds = training.get("baseline_seconds") if isinstance(training, Mapping) else None
@@ -293,7 +293,7 @@ def _sized(report: ScalingReport) -> dict[str, str | None]:
 
 
 def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:
-    """Return every condition that differs between A and B, or that only one of them knows.
+    """Return every condition that differs between A and B, or is known in only one of them.
 
     A condition that is unknown in both is not a difference, and neither is one of _OF_USED_RUNS
     that is unknown in a sweep if either sweep has no used run.
@@ -346,7 +346,7 @@ def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _row_conditions(a: Sequence[SummaryRow], b: Sequence[SummaryRow]) -> dict[str, tuple[str, str]]:
-    """Return the row facts that are known in both and differ, at the smallest such node count."""
+    """Return the row facts that are known in both sweeps and differ, at the smallest node count."""
     in_b = {row.nodes: row for row in b}
     found: dict[str, tuple[str, str]] = {}
     for row in a:
@@ -389,7 +389,7 @@ def _compared(
     tolerance: float,
 ) -> ComparedRow:
     interval = ratio_interval(b_times, a_times)
-    # not the rows' own times: reports of older versions have medians
+    # computed from the runs, because the rows of older reports have medians
     a_seconds, b_seconds = (
         geometric_mean(times) if times else None for times in (a_times, b_times)
     )

@@ -63,7 +63,7 @@ def comparison_headline(comparison: Comparison) -> str:
         return f"{lost}."
     silent = [nodes_text(row.nodes) for row in comparison.rows if not row.ratio_interval]
     if len(silent) == len(comparison.rows):
-        return f"Cannot alarm: that takes {MIN_REPEATS} runs in both A and B."
+        return f"Cannot alarm: an alarm requires {MIN_REPEATS} runs in both A and B."
     none = f"No regression established (tolerance {tolerance})."
     return f"{none} Cannot alarm at {join_words(silent)}." if silent else none
 
@@ -110,7 +110,7 @@ def _row_line(row: ComparedRow) -> str:
 
 
 def _table(comparison: Comparison) -> Table:
-    """Return the table without columns that are unknown in every row; it fits 80 characters."""
+    """Return an 80-character table without the columns that are unknown in every row."""
     columns = {heading: [write(row) for row in comparison.rows] for heading, write in _COLUMNS}
     known = {heading: cells for heading, cells in columns.items() if set(cells) != {UNKNOWN}}
     title = Text(comparison_title(comparison))

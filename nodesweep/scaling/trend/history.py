@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 HISTORY_SCHEMA_VERSION = 1
-"""Version that grows when a column's name, type or meaning changes; each version has a table."""
+"""Version to increment when a column's name, type or meaning changes; each has its own table."""
 _VERSION_KEY = b"nodesweep.history_schema_version"
 _BENCHMARK_KEY = b"nodesweep.benchmark"
 _PREDICTIONS_KEY = b"nodesweep.predictions"
@@ -41,7 +41,7 @@ _DTYPES = {
     pa.bool_(): "boolean",
     _TIME: "datetime64[ms, UTC]",
 }
-# A history shows the effect of a new image or new code; any other change starts another trend.
+# A history shows the effect of a new image or new code; any other change starts a new trend.
 _MAY_CHANGE = ("image_uri", "code")
 _CONDITIONS = tuple(
     name for name in Conditions.model_fields if name not in ("platform", "instance_type")
@@ -49,7 +49,7 @@ _CONDITIONS = tuple(
 
 
 class HistoryError(ValueError):
-    """An unusable history, file of a history, or request; the message says what is wrong."""
+    """An unusable history, history file or request; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _whole(name: str, meaning: str, nullable: bool = True) -> Column:
 
 
 def _number(name: str, meaning: str | None = None) -> Column:
-    """Return a column of numbers; without `meaning`, it means the same as in report/frames.py."""
+    """Return a column of numbers, by default with the meaning that report/frames.py gives it."""
     return Column(name, pa.float64(), "double", meaning or SUMMARY[name].meaning)
 
 
@@ -152,7 +152,7 @@ class Trend:
     conditions: Mapping[str, str | None]
     conditions_digest: str
     baseline_nodes: int
-    """Smallest N0 of the sweeps; S and E are missing in the rows of sweeps with another N0."""
+    """Smallest N0 of the sweeps; S and E are missing in the rows of sweeps with a different N0."""
     points: DataFrame
     """One row per node count and sweep, sorted by nodes, then date; see TREND_COLUMNS."""
 
@@ -236,7 +236,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         origin: Name of the file in errors.
 
     Raises:
-        HistoryError: The file is damaged or has another schema version.
+        HistoryError: The file is damaged or has a different schema version.
     """
     try:
         table = pq.read_table(io.BytesIO(body))
@@ -259,7 +259,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         )
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise HistoryError(
-            f"{origin}: damaged, a column of another type ({str(error).splitlines()[0]}); "
+            f"{origin}: damaged, a column has a different type ({str(error).splitlines()[0]}); "
             "recreate the sweep's report"
         ) from None
     frame = table.to_pandas().astype({column.name: _DTYPES[column.type] for column in COLUMNS})
@@ -274,7 +274,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
 
 
 def parse_predictions(body: bytes) -> tuple[CheckedPrediction, ...]:
-    """Return the checked predictions in a Parquet file; () if none or if one is unreadable."""
+    """Return the checked predictions in a Parquet file, or () if one of them is unreadable."""
     try:
         metadata = pq.read_schema(io.BytesIO(body)).metadata or {}
         written = json.loads(metadata.get(_PREDICTIONS_KEY, b"[]"))
@@ -284,13 +284,13 @@ def parse_predictions(body: bytes) -> tuple[CheckedPrediction, ...]:
 
 
 def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple[Trend, ...]:
-    """Return the trends of a history, the one with the most recent sweep first.
+    """Return the trends of a history, starting with the trend of the most recent sweep.
 
     Attempts that were not used are left out.
 
     Args:
         frames: Rows of each file.
-        nodes: The only node count to keep; None: all.
+        nodes: The only node count to keep, or None to keep all.
     """
     from pandas import concat
 

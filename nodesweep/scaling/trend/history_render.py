@@ -91,15 +91,15 @@ def _table(title: str, trend: Trend) -> Any:
 
 
 def _cost_heading(trend: Trend) -> str:
-    # the history has the billed costs of jobs, and a probe is billed for a part of a run only
+    # the history has the billed costs of jobs, and a probe is billed for only part of a run
     return "cost of a probe" if trend.conditions.get("train_clock") == "projected" else "cost"
 
 
 def _below(trend: Trend) -> list[Any]:
     """Return the notes below a table.
 
-    They name the conditions that the sweeps share, changes of the image, sweeps with another N0,
-    contended node counts and the meaning of marks.
+    They name the conditions that the sweeps share, changes of the image, sweeps with a different
+    N0, contended node counts and the meaning of marks.
     """
     shared = ", ".join(
         f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None

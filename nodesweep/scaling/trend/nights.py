@@ -1,6 +1,7 @@
 """Estimate how much a benchmark's sweeps differ from day to day, for bounds on the next run.
 
-The runs of one sweep cannot show these differences; the benchmark's history can (docs/history.md).
+The runs of one sweep cannot show these differences, but the benchmark's history can
+(docs/history.md).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 def night_sigmas(report: ScalingReport, frames: Sequence[DataFrame]) -> dict[int, float]:
     """Return the standard deviation of log T between sweeps, by node count.
 
-    It is the control chart's scatter() of the other sweeps under the report's conditions. Counts
-    with fewer than LEARNING_SWEEPS such sweeps that were not contended are absent.
+    It is the control chart's scatter() of the other sweeps under the report's conditions. Node
+    counts with fewer than LEARNING_SWEEPS uncontended sweeps under these conditions are absent.
 
     Args:
         report: The report of a sweep.

@@ -1,4 +1,4 @@
-"""Read report.json as a ScalingReport; only a complete report is accepted."""
+"""Read report.json as a ScalingReport, and accept only a complete report."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
     """Parse the bytes of a report.json.
 
     Raises:
-        ReportUnreadable: The file is damaged, incomplete or of another schema version; the message
-            names `origin`.
+        ReportUnreadable: The file is damaged or incomplete, or has a different schema version; the
+            message names `origin`.
     """
     try:
         raw = json.loads(body, parse_constant=_refuse_constant)

@@ -86,7 +86,7 @@ class TrendVerdict(Part):
 
     @property
     def alarms(self) -> tuple[int, ...]:
-        """Node counts with an alarm, since the sweep is slower there or has no completed run."""
+        """Node counts with an alarm, because the sweep is slower there or has no completed run."""
         return tuple(each.nodes for each in self.counts if each.verdict in ("slower", "lost"))
 
     @property
@@ -131,10 +131,11 @@ def judge_trend(
     """Judge a sweep of a trend by the chart of each node count.
 
     Args:
-        trend: The trend.
+        trend: The trend that the sweep belongs to.
         tolerance: Share by which a sweep may be slower, at least 0.
-        reference: First of the sweeps from which the level is learned; None: the trend's first.
-        sweep: The judged sweep; None: the latest.
+        reference: First of the sweeps from which the level is learned, or None for the trend's
+            first sweep.
+        sweep: The sweep to judge, or None for the latest.
 
     Raises:
         HistoryError: The reference is not among the sweeps up to the judged one, or the tolerance
@@ -237,7 +238,6 @@ def _judge(
 
 
 def _reason(judgement: Judgement, ratio: float, first: str) -> str:
-    """Return the numbers behind a verdict in words."""
     excess, limit, allowance, sigma, noticeable = (
         format_percent(math.expm1(value))
         for value in (

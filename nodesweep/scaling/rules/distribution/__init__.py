@@ -45,8 +45,8 @@ def distribution_hyperparameters(
 def processes_per_node(distribution: DistributionConfig, instance: InstanceType) -> int:
     """Return the number of ranks per node.
 
-    This is the config's value, else one per GPU or NeuronCore under a launcher, else one. It is
-    also one if the number of devices is unknown, but such a job is refused
+    This is the configured number, or else one per GPU or NeuronCore under a launcher, or else one.
+    It is also one if the number of devices is unknown, but preflight refuses that job
     (`rules.processes_are_known`).
     """
     given = getattr(distribution, "processes_per_node", None)

@@ -1,8 +1,8 @@
 """Rules on an AWS container and the instance type that runs it, for every distribution kind.
 
-A rule refuses only if the image's content is known: an AWS container run as it is, or the shipped
-program on one. If more is built on it, the same sentence is a hint, and nothing is reported for
-other images.
+A rule refuses only if the image's content is known: an unmodified AWS container, or the shipped
+program on one. If more is built on the container, the same sentence is a hint. Nothing is reported
+for other images.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _text(version: Version) -> str:
 def gpu_supports_the_cuda(facts: Facts) -> Findings:
     """Refuse a container whose CUDA has no code for the GPU; `GPUS` has the sources.
 
-    It is a hint if the training image is built on the container, as it may have a different
-    PyTorch.
+    It is a hint if the training image is built on the container, because that image may have a
+    different PyTorch.
     """
     image, instance = facts.image, facts.instance
     gpu = GPUS.get(instance.accelerator or "")
@@ -120,7 +120,7 @@ def cuda_is_known(facts: Facts) -> list[str]:
 
 @refuses
 def processor_matches_the_container(facts: Facts) -> Iterator[str]:
-    """Refuse x86 containers on Arm processors; no image built on one changes that.
+    """Refuse x86 containers on Arm processors, whatever is built on them.
 
     AWS's PyTorch containers for SageMaker are x86 (arch_type in aws/deep-learning-containers).
     Those for Arm are in a separate repository, pytorch-training-arm64.
@@ -135,7 +135,7 @@ def processor_matches_the_container(facts: Facts) -> Iterator[str]:
 
 @advises
 def smddp_may_be_missing(facts: Facts) -> Iterator[str]:
-    """Warn if a tag does not show whether the image has SMDDP; sources: `SMDDP_BY_PATCH`."""
+    """Warn if a tag does not show whether the image has SMDDP (sources: `SMDDP_BY_PATCH`)."""
     image = facts.image
     asked = (
         facts.distribution.kind == "smddp"
@@ -156,7 +156,7 @@ def smddp_may_be_missing(facts: Facts) -> Iterator[str]:
 
 @advises
 def device_is_used(facts: Facts) -> list[str]:
-    """Warn about a container for another device: it starts but leaves accelerators idle.
+    """Warn about a container for a different device, which starts but leaves accelerators idle.
 
     Its PyTorch falls back to the CPU.
     """

@@ -21,7 +21,7 @@ _NO_RDMA_FAMILIES = frozenset({"p3dn", "g4dn", "g5", "c5n"})
 
 
 def has_device_rdma(instance: InstanceType) -> bool | None:
-    """Return True if the adapter reads device memory over RDMA, None if unknown.
+    """Return True if the adapter can read device memory over RDMA, or None if unknown.
 
     The adapters of p3dn, g4dn, g5 and c5n cannot.
     """
@@ -31,10 +31,10 @@ def has_device_rdma(instance: InstanceType) -> bool | None:
 
 
 def efa_settings(instance: InstanceType) -> dict[str, str]:
-    """Return the environment that a rank on this type needs; empty without a known adapter.
+    """Return the environment that a rank on this type needs, or {} if it has no known adapter.
 
-    RDMA is demanded only if the adapter is known to support it; if unset, libfabric uses it where
-    available (fi_efa(7)).
+    RDMA is requested only if the adapter is known to support it. If the variable is unset,
+    libfabric uses RDMA if it is available (fi_efa(7)).
     """
     if not instance.efa:
         return {}
@@ -43,7 +43,7 @@ def efa_settings(instance: InstanceType) -> dict[str, str]:
 
 
 def mpi_options(custom: str, efa_flags: bool, instance: InstanceType) -> str:
-    """Return the user's mpirun arguments, then `-x NAME=value` for each EFA setting they lack."""
+    """Return the user's mpirun arguments, followed by `-x NAME=value` per missing EFA setting."""
     given = {argument.partition("=")[0] for argument in custom.split()}
     settings = efa_settings(instance) if efa_flags else {}
     return " ".join(

@@ -34,8 +34,7 @@ def torchrun(config: TorchDistributed | Trainium, instance: InstanceType) -> dic
         "sagemaker_instance_type": instance.instance_type,
     }
     if config.processes_per_node is not None:
-        # sagemaker-training reads mpirun's key for every runner, including torchrun, which has none
-        # of its own.
+        # sagemaker-training reads mpirun's key for every runner, even for torchrun.
         sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
     if isinstance(config, TorchDistributed) and config.smddp:
         sent["sagemaker_distributed_dataparallel_enabled"] = True

@@ -35,7 +35,7 @@ class Option:
 
 
 def ranks_per_replica(distribution: DistributionConfig) -> int:
-    """Return the ranks that work on the same samples: 1, unless a model is split.
+    """Return the number of ranks that work on the same samples: 1 unless the model is split.
 
     SMP v1: partitions, times the tensor-parallel degree if the batch is prescaled (otherwise ranks
     that share a layer get different samples). SMP v2: tensor x context degree (sharding and experts

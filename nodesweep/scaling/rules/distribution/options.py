@@ -26,7 +26,7 @@ SDK_SMDDP_VERSIONS = frozenset(
      (1, 9, 1), (1, 10), (1, 10, 0), (1, 10, 2), (1, 11), (1, 11, 0), (1, 12), (1, 12, 0),
      (1, 12, 1), (1, 13, 1), (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0)}
 )  # fmt: skip
-"""PyTorch versions for smddp and pytorchddp, which the SDK turns into smddp before it checks.
+"""PyTorch versions for smddp and pytorchddp, which the SDK turns into smddp before checking.
 
 From SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS;
 tests/nodesweep/scaling/sdk_tables.json has a recording of it.
@@ -42,8 +42,8 @@ _MPI_TAIL = (
 )
 _MPI_HOST = "SM_CURRENT_HOST is the first node on every rank (sagemaker-training-toolkit#158)."
 _MPI_MASTER = (
-    "MASTER_ADDR and MASTER_PORT reach other nodes only where sshd reads /etc/environment through"
-    " PAM; without it add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options."
+    "MASTER_ADDR and MASTER_PORT reach other nodes only if sshd reads /etc/environment through"
+    " PAM; otherwise add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options."
 )
 _MPI_RANKS = (
     "Take rank and world size from OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK;"
@@ -71,9 +71,9 @@ def _has_torchrun(image: ImageFacts) -> bool:
 
 
 def _has_pytorchddp(image: ImageFacts) -> bool:
-    """Return True for 1.11 and later, the containers in the SDK's documentation.
+    """Return True for PyTorch 1.11 and later, as in the SDK's documentation.
 
-    The SDK's table starts earlier and ends at 2.2.0, but the launch works without SMDDP too.
+    The SDK's table starts earlier and ends at 2.2.0, but the launch also works without SMDDP.
     """
     return image.version >= (1, 11)
 
@@ -81,7 +81,8 @@ def _has_pytorchddp(image: ImageFacts) -> bool:
 def _has_smddp(image: ImageFacts) -> bool:
     """Return True if the container has SMDDP.
 
-    Some PyTorch containers have it, and the SMP v2 ones from 2.1 on; the SDK refuses one tag.
+    Some PyTorch containers have it, and so do the SMP v2 containers from 2.1 on. The SDK refuses
+    one tag.
     """
     if image.repository in MODEL_PARALLEL:
         return image.version >= (2, 1)
@@ -126,8 +127,8 @@ LIBRARIES = {
     ("backend", "xla"): (_has_neuron, _NEURON_NEEDS),
     ("strategy", "smp"): (_has_smp_v2, _SMP_V2_NEEDS),
 }
-"""By argument of the shipped program: a test for the library it imports, and the images that have
-it.
+"""For each argument of the shipped program that imports a library, a test for the library and a
+description of the images that have it.
 """
 _MPI_RULES = (rules.mca_given_once, rules.options_without_quotes, rules.rdma_is_supported)
 _ALWAYS = (rules.no_model_parallel_hyperparameter, rules.processes_fit)
@@ -207,7 +208,7 @@ OPTIONS = (
         program_must=(
             (
                 "Wrap the model in DistributedDataParallel and call init_process_group(); nothing"
-                " else changes where smddprun sets RANK, WORLD_SIZE and LOCAL_RANK."
+                " else changes if smddprun sets RANK, WORLD_SIZE and LOCAL_RANK."
             ),
             (
                 "Without SMDDP in the image (PyTorch containers after 2.3.0) take them from"
@@ -217,7 +218,7 @@ OPTIONS = (
         known_wrong=(
             (
                 "SDK v2 sends smddp's keys for it, so it is launched like smddp, with smddprun"
-                " where that is installed. The toolkit's own path for it"
+                " if that is installed. The toolkit's own path for it"
                 " (sagemaker_pytorch_ddp_enabled) is never sent."
             ),
             "FI_PROVIDER=efa is exported on every instance type, even those without EFA.",
@@ -243,7 +244,7 @@ OPTIONS = (
         launcher="mpirun",
         runs_as=(
             "`mpirun … smddprun python -m mpi4py train.py …` from the first node, one process per"
-            " GPU; smddprun where it is installed"
+            " GPU; smddprun if it is installed"
         ),
         instances=", ".join(SMDDP_TYPES),
         image_family=_SMDDP_NEEDS,
@@ -292,7 +293,7 @@ OPTIONS = (
         launcher="mpirun",
         runs_as=(
             "`mpirun … smddpmprun -i TYPE --allow-bypass python -m mpi4py train.py …` from the"
-            " first node; smddpmprun where it is installed"
+            " first node; smddpmprun if it is installed"
         ),
         instances=", ".join(SMP_V1_TYPES),
         image_family=_SMP_V1_NEEDS,
@@ -412,7 +413,9 @@ OPTIONS = (
         runs_as="`python train.py …`, one process per node: with PyTorch the flag does nothing",
         instances="any but Trainium",
         image_family="as none",
-        program_must=("As none: bring its own servers and workers, e.g. torch.distributed.rpc.",),
+        program_must=(
+            "Bring its own servers and workers, e.g. torch.distributed.rpc, as with none.",
+        ),
         known_wrong=(
             "A no-op for PyTorch: sagemaker-pytorch-training does not read the flag.",
             "SDK v3 has no equivalent.",

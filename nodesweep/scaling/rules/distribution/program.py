@@ -1,7 +1,7 @@
 """Requirements of the shipped training program (infra/image) on its container.
 
-They apply only if the shipped program keeps the container's own torch: a user's training script has
-other requirements, and `requirements.txt` installs another torch.
+They apply only if the shipped program keeps the container's own torch. A user's training script has
+different requirements, and `requirements.txt` installs a different torch.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def program_has_its_libraries(facts: Facts) -> Iterator[str]:
 
 
 def compression_backend(hyperparameters: Mapping[str, Scalar]) -> str | None:
-    """Return the backend that the shipped program is given; None where --compress doesn't work."""
+    """Return the shipped program's backend, or None if --compress does not work with it."""
     backend = str(hyperparameters.get("backend", "auto"))
     is_ddp = hyperparameters.get("strategy", "ddp") == "ddp"
     return backend if is_ddp and backend in ("auto", "gloo", "nccl") else None
@@ -100,7 +100,7 @@ def compression_backend(hyperparameters: Mapping[str, Scalar]) -> str | None:
 
 @refuses
 def program_can_compress(facts: Facts) -> list[str]:
-    """Refuse --compress where the program would end with an error: outside DDP, and bf16 on CPUs.
+    """Refuse --compress if the program would fail: outside DDP, or with bf16 on CPUs.
 
     An instance type with unknown accelerators may have GPUs.
     """

@@ -116,7 +116,7 @@ def processes_fit(facts: Facts) -> Iterator[str]:
 
 @refuses
 def processes_are_known(facts: Facts) -> list[str]:
-    """Refuse a launch without a known number of processes.
+    """Refuse a launch whose number of processes is unknown.
 
     By default a launcher starts one process per device, so the number of processes or of devices
     must be known.
@@ -133,9 +133,9 @@ def processes_are_known(facts: Facts) -> list[str]:
         else f"kind {facts.distribution.kind} has no such field: use kind torch_distributed"
     )
     return [
-        f"{_FIELD}.processes_per_node: the catalogue does not know how many devices the framework"
-        f" sees on {facts.instance.instance_type}, so the world size is unknown; {remedy}, or use"
-        " another instance type"
+        f"{_FIELD}.processes_per_node: the number of devices that the framework sees on"
+        f" {facts.instance.instance_type} is unknown, so the world size is unknown; {remedy}, or"
+        " use another instance type"
     ]
 
 
@@ -229,7 +229,7 @@ def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
 
 @refuses
 def partitions_fill_the_job(facts: Facts) -> Iterator[str]:
-    """Refuse partitions and degrees that do not fill the processes.
+    """Refuse partitions and degrees that do not divide the processes evenly.
 
     partitions x data-parallel degree = processes (AWS developer guide); several replicas need DDP.
     """
@@ -283,7 +283,7 @@ def microbatches_divide_the_batch(facts: Facts) -> Iterator[str]:
 
 @refuses
 def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
-    """Refuse degrees above the world size, or whose groups do not fill it (SMP v2 reference)."""
+    """Refuse degrees whose products do not divide the world size (SMP v2 reference)."""
     config = facts.distribution
     assert isinstance(config, SmpV2)
     shard, context = config.hybrid_shard_degree, config.context_parallel_degree or 1
@@ -308,7 +308,7 @@ def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
 
 
 def _worlds(facts: Facts) -> list[tuple[int, int]]:
-    """Return (nodes, processes of the whole job) of every point."""
+    """Return (nodes, processes of the job) for every node count."""
     return [(nodes, nodes * facts.processes_per_node) for nodes in facts.node_counts]
 
 
@@ -318,9 +318,9 @@ ImageTest = Callable[[ImageFacts], bool]
 
 
 def image_is(fits: ImageTest, needs: str) -> Judge[Facts]:
-    """Make a rule that refuses an unsuitable AWS container that is run as it is.
+    """Make a rule that refuses an unsuitable AWS container that runs unmodified.
 
-    Unknown images, and containers that are built on, pass.
+    Unknown images pass, and so do containers that the image is built on.
     """
 
     @refuses
@@ -339,7 +339,7 @@ def image_is(fits: ImageTest, needs: str) -> Judge[Facts]:
 def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
     """Make a rule that warns about building on an unsuitable AWS container.
 
-    It complements `image_is`: the added layers are unknown here.
+    It complements `image_is`. The added layers are unknown here.
     """
 
     @advises
@@ -401,8 +401,8 @@ def mpi4py_is_there(facts: Facts) -> list[str]:
 def efa_is_used(facts: Facts) -> list[str]:
     """Warn about an adapter that nothing enables: NCCL may silently fall back to TCP.
 
-    Launchers enable EFA for the instance types that they know. Without accelerators, gloo exchanges
-    the gradients, which does not use libfabric.
+    Launchers enable EFA for the instance types that they know. Without accelerators, the gradients
+    are exchanged over gloo, which does not use libfabric.
     """
     if facts.instance.accelerators == 0:
         return []
@@ -433,8 +433,8 @@ def adapter_is_there(facts: Facts) -> list[str]:
     NCCL's OFI plugin then logs that it finds no provider, and NCCL continues with TCP sockets
     (NVIDIA/nccl#229; aws/aws-ofi-nccl#174 shows the warnings on ml.p3.16xlarge). Under smddp and
     pytorchddp the toolkit itself sets FI_PROVIDER=efa on any instance type (sagemaker-training
-    5.1.4, smdataparallel.py). It is a hint because jobs train nonetheless, unless their transport
-    demands libfabric.
+    5.1.4, smdataparallel.py). It is a hint because jobs still train, unless their transport
+    requires libfabric.
     """
     if facts.instance.efa is not False or facts.instance.emulated:
         return []

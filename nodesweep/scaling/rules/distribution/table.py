@@ -1,4 +1,4 @@
-"""docs/distribution.md, generated from the options and their config models."""
+"""Generate docs/distribution.md from the options and their config models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TAIL = """\
 ## Settings of the Elastic Fabric Adapter
 
 Under `mpi`, `horovod` and `smp_v1` the ranks of an instance with EFA get `FI_PROVIDER=efa`,
-`RDMAV_FORK_SAFE=1` and, where the adapter supports it, `FI_EFA_USE_DEVICE_RDMA=1`, as
+`RDMAV_FORK_SAFE=1` and, if the adapter supports it, `FI_EFA_USE_DEVICE_RDMA=1`, as
 `-x NAME=value` after your `custom_mpi_options`. Your own values win, and `efa_flags: false` turns
 this off. Requesting device RDMA is refused on p3dn, g4dn and g5, where libfabric would abort. Under
 other kinds the toolkit makes these settings for the instance types it knows; for others the plan
@@ -97,7 +97,7 @@ def distribution_document() -> str:
 
 
 def runs_table() -> str:
-    """Return the section on what has been run for each option, and what never has."""
+    """Return the section that shows what has and has not been run for each option."""
     rows = [_trial_row(option.kind, TRIALS[option.kind]) for option in OPTIONS]
     return (
         _RUNS + "\n".join(rows) + "\n" + _PROGRAM_RUNS.format(versions=", ".join(PROGRAM_ON_GLOO))

@@ -1,8 +1,8 @@
 """Evidence per option: what has been run, how, and in which versions (docs/distribution.md).
 
 Four depths, each proving more than the previous one: the request alone; the command that the real
-toolkit builds from it; the job run to its end by that launcher over gloo on CPUs; the job in the
-AWS container on its intended hardware. An empty tuple means never.
+toolkit builds from it; the job run to its end by that launcher over gloo on CPUs; and the job in
+the AWS container on its intended hardware. An empty tuple means that none has run.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PROGRAM_ON_GLOO: tuple[str, ...] = (
 )
 """PyTorch versions on which the shipped program trained, saved and resumed over gloo.
 
-It ran with 2 ranks on CPUs, under any launcher. Add a version after a run of the version matrix.
+It ran with 2 ranks on CPUs. Add a version after a run of the version matrix.
 """
 
 SDK = ("SDK 2.257.7",)
 TOOLKIT = ("toolkits 5.1.4 and 3.0.0, torch 2.13.0",)
-"""sagemaker-training and sagemaker-pytorch-training, and the torch they ran with."""
+"""Versions of sagemaker-training and sagemaker-pytorch-training, and the torch they ran with."""
 REQUEST_EVIDENCE = "tests/nodesweep/scaling/planning/test_request.py"
 LAUNCH_EVIDENCE = "tests/infra/image/test_toolkit_launches.py"
 
