@@ -214,8 +214,8 @@ def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
     if most is None:
         longest = next_result_bound(assumed, count.row.per_result, deadline.quantity)
         unsure = (
-            f"n = {count.row.n} shows no spread, so the {count.next_name} is assumed to take up to "
-            f"{format_seconds(longest)}"
+            f"the spread is unknown for n = {count.row.n}, so the {count.next_name} is assumed to "
+            f"take up to {format_seconds(longest)}"
         )
     else:
         unsure = f"the {count.next_name} {next_night(count)} may take up to {format_seconds(most)}"
@@ -260,8 +260,8 @@ def _costs_more(count: MeasuredCount, chosen: MeasuredCount, unit: _Unit) -> str
     shown, limit = text(spent), text(least)
     if rounded(spent) == rounded(least):
         return (
-            f"{what} {shown} equals that of {nodes_text(chosen.nodes)}, and the train time is not "
-            "shorter"
+            f"{what} {shown} is the same as for {nodes_text(chosen.nodes)}, and the train time is "
+            "not shorter"
         )
     return f"{what} {shown} is {just(shown, limit)}above the {limit} of {nodes_text(chosen.nodes)}"
 
@@ -305,8 +305,8 @@ def _margin_notes(chosen: MeasuredCount, deadline: Deadline) -> list[str]:
         return []
     margin = format_percent(deadline.limit_seconds / deadline.seconds(chosen) - 1)
     return [
-        f"n = {chosen.row.n} shows no spread, so the {chosen.next_name} is in time only if it is "
-        f"at most {margin} slower"
+        f"the spread is unknown for n = {chosen.row.n}, so the {chosen.next_name} is only in time "
+        f"if it is at most {margin} slower"
     ]
 
 

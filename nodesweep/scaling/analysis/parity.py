@@ -104,8 +104,8 @@ def judge_parity(
     same_repeats = f" over the {len(pairs)} repeats that both have" if is_partial else ""
     needed = "such repeats" if is_partial else "runs of each"
     reason = (
-        f"{format_value(reached)} against the baseline's {format_value(expected)}{same_repeats}, "
-        f"tolerance {format_value(rule.tolerance)}; not tested, since that takes "
+        f"{format_value(reached)} vs. the baseline's {format_value(expected)}{same_repeats}, "
+        f"tolerance {format_value(rule.tolerance)}; not tested, since a test requires "
         f"{TESTED_FROM_REPEATS} {needed}"
     )
     return Parity(verdict="same" if within else "different", reason=reason)

@@ -151,18 +151,19 @@ REMEDIES: tuple[Remedy, ...] = (
         source="Li et al. 2020, PyTorch Distributed, arXiv 2006.15704",
         is_possible=lambda setting: True,
         assumes=(
-            "half as many optimizer steps, each communicating as long as now, and the same compute "
-            "per sample. The global batch doubles, so the same loss may take more samples"
+            "half as many optimizer steps, each with the same communication time, and the same "
+            "compute time per sample. The global batch doubles, so the same loss may take more "
+            "samples"
         ),
         saving=_double_batch,
     ),
     Remedy(
         name="compression",
-        change="16-bit gradients: DDP's bf16_compress_hook, with gloo fp16_compress_hook",
+        change="16-bit gradients: DDP's bf16_compress_hook, or fp16_compress_hook with gloo",
         cause="communication",
         source="PyTorch documentation, DDP Communication Hooks",
         is_possible=lambda setting: setting.uses_ddp and not setting.compresses,
-        assumes="32-bit gradients now; communication time is proportional to its bytes",
+        assumes="that gradients are 32-bit, and communication time is proportional to the bytes",
         saving=_halve_bytes,
     ),
     Remedy(
@@ -176,11 +177,11 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         name="slow_node",
-        change="Another node instead of {node}, or less work for it",
+        change="A different node instead of {node}, or less work for it",
         cause="waiting",
         source="Chen et al. 2016, Revisiting Distributed Synchronous SGD, arXiv 1604.00981",
         is_possible=lambda setting: True,
-        assumes="the node becomes as fast as the others on average, and varies as much as now",
+        assumes="that the node becomes as fast as the others on average, and varies as before",
         saving=_replace_slowest,
     ),
     Remedy(
@@ -189,12 +190,15 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="communication",
         source="Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054, section 7",
         is_possible=lambda setting: setting.uses_fsdp,
-        assumes="a model that fits each process; communication time is proportional to its bytes",
+        assumes=(
+            "that the model fits in each process, and communication time is proportional to the "
+            "bytes"
+        ),
         saving=_without_gathering,
     ),
     Remedy(
         name="bucket_size",
-        change="Another bucket_cap_mb of DDP",
+        change="A different bucket_cap_mb for DDP",
         cause="communication",
         source="Li et al. 2020, PyTorch Distributed, arXiv 2006.15704",
         is_possible=_with_ddp,
@@ -238,7 +242,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="communication",
         source=GUIDE,
         is_possible=lambda setting: setting.has_larger_instance,
-        unmeasured="communication inside the larger type",
+        unmeasured="communication within the larger type",
     ),
     Remedy(
         name="smddp",
@@ -254,7 +258,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="communication",
         source="Amazon EC2 user guide, Elastic Fabric Adapter",
         is_possible=lambda setting: setting.lacks_efa,
-        unmeasured="communication on such a type",
+        unmeasured="communication over EFA",
     ),
 )
 

@@ -347,7 +347,7 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
             value=None,
             limit=budget,
             interval=None,
-            reason=f"run cost is unknown, against a budget of {limit}",
+            reason=f"run cost is unknown, so it cannot be compared with the budget of {limit}",
         )
     run, next_run = count.row.costs.total_usd or 0.0, count.row.cost_spread.next_run_usd
     most = next_result_bound(count.next_run(run, next_run), count.row.per_result, "usd")
@@ -524,8 +524,8 @@ def unlike_text(row: SummaryRow) -> str:
 
 
 _UNLIKE_BASELINE = (
-    "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
-    " a time-to-train"
+    "the final metric is not shown to be within the tolerance of the baseline's metric, so the time"
+    " is not a time-to-train"
 )
 CONTENDED = "its nodes were contended, so its time is not a valid measurement"
 

@@ -39,13 +39,13 @@ Key = Literal["cost", "time"]
 _WHAT: Mapping[Question, str] = {
     "cheapest_within_deadline": "within the deadline",
     "fastest_within_budget": "within the budget",
-    "cheapest_efficient": "of the combinations recommended under each {arm}'s own limits",
+    "cheapest_efficient": "of the combinations recommended for each {arm}",
 }
 
 _NONE: Mapping[Question, str] = {
-    "cheapest_within_deadline": "No {arm} and node count is known to meet the deadline",
-    "fastest_within_budget": "No {arm} and node count is known to stay within the budget",
-    "cheapest_efficient": "No {arm} has a node count that is known to pass its own limits",
+    "cheapest_within_deadline": "No {arm} and node count is shown to meet the deadline",
+    "fastest_within_budget": "No {arm} and node count is shown to stay within the budget",
+    "cheapest_efficient": "No {arm} has a node count that is shown to pass its limits",
 }
 
 
@@ -291,7 +291,7 @@ def _choose(
             notes.append(f"the cost of {join_words(unpriced)} is unknown, so {they} not ranked")
         if passing and not priced:
             by = "time"
-            notes.append("no cost is known, so the fastest is chosen")
+            notes.append("all costs are unknown, so the fastest is chosen")
         passing = priced or passing
     ranked = sorted(passing, key=lambda each: _rank(each, by))
     chosen = ranked[0] if ranked else None
@@ -348,7 +348,7 @@ def _nearest(judged: Collection[JudgedCell]) -> list[str]:
     if not failed:
         return []
     fastest = min(failed, key=lambda each: _rank(each, "time"))
-    return [f"at the fastest, {fastest.cell.text}, {' and '.join(fastest.judged.problems)}"]
+    return [f"the fastest, {fastest.cell.text}, fails: {' and '.join(fastest.judged.problems)}"]
 
 
 def _is_distinguishable(one: JudgedCell, other: JudgedCell, by: Key) -> bool:

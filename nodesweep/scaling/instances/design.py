@@ -390,7 +390,7 @@ def _round_text(rounds: Rounds, cells: Sequence[Cell], arm: str) -> str:
         )
         return f"{what} first"
     if not rounds.dropped:
-        return f"round {rounds.number}: no combination is known to be beaten"
+        return f"round {rounds.number}: no combination is ruled out"
     dropped = [f"{cell.text} ({why})" for cell, why in rounds.dropped.items()]
     much = pluralize(len(dropped), "combination")
     return f"round {rounds.number}: {much} dropped: {join_words(dropped)}"
