@@ -243,7 +243,6 @@ def _unit(counts: Sequence[MeasuredCount]) -> _Unit:
 
 
 def _spent(count: MeasuredCount, unit: _Unit) -> float:
-    """Return the expected cost of a result in this unit."""
     cost = {"USD": count.usd, "node-hours": count.node_hours}.get(unit)
     return count.nodes * count.seconds_per_result if cost is None else cost
 

@@ -185,7 +185,6 @@ _SIZES = ("small", "large")
 
 
 def _squares(values: Any) -> list[float]:
-    """Return the squared norms, or [] unless all of them are numbers above 0."""
     read = [positive_or_none(value) for value in values] if isinstance(values, list) else []
     known = [value for value in read if value is not None]
     return known if len(known) == len(read) else []

@@ -238,7 +238,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         name="larger_instance",
-        change="A larger instance type before more nodes (sweep.instance_types)",
+        change="A larger instance type instead of more nodes (sweep.instance_types)",
         cause="communication",
         source=GUIDE,
         is_possible=lambda setting: setting.has_larger_instance,
@@ -379,8 +379,6 @@ def find_remedies(
 
 
 class _Count(NamedTuple):
-    """A node count with T(N), E(N) and the parts of the train time of each run."""
-
     nodes: int
     seconds: float
     efficiency: float
@@ -388,8 +386,6 @@ class _Count(NamedTuple):
 
 
 class _Predicted(NamedTuple):
-    """The predictions of one change at every node count."""
-
     remedy: Remedy
     saved: dict[int, float]
     """Predicted saving by node count, as a share of T(N)."""

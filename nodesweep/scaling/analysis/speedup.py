@@ -434,7 +434,6 @@ def _flags(
 
 
 def _is_world_unknown(group: _Group) -> bool:
-    """Return True if a used run did not confirm the planned world size."""
     return any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used)
 
 

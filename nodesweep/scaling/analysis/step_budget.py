@@ -65,7 +65,7 @@ CAUSES: Mapping[Cause, tuple[Name, ...]] = {
 MOST_ERROR = 0.03
 """Maximum difference between T and the sum of the parts, as a share of T."""
 LEAST_POINTS, LEAST_POINTS_OF_SINGLE_RUNS = 0.02, 0.05
-"""Minimum loss of efficiency to name its cause, with an interval from repeats and without."""
+"""Minimum loss of efficiency for its cause to be named, with and without an interval."""
 _NOT_OF_STEPS: tuple[Name, ...] = ("start", "evaluation", "checkpoint")
 _OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
 """Parts that often only rank 0 spends time on, while the other ranks wait."""
@@ -265,7 +265,7 @@ def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[M
 
 
 def _reason(metrics: Mapping[str, Any] | None, clock: TrainClock) -> str:
-    """Return the reason why a run has no parts, which its metrics may have."""
+    """Return the reason why a run has no parts, from its metrics if they have one."""
     for place in (("observed", "not_split"), ("not_split",)):
         written = nested_value(metrics, place)
         text = " ".join(written.split()) if isinstance(written, str) else ""
@@ -307,7 +307,7 @@ def _whole_run_budget(run: Run) -> RunBudget | None:
 def read_run_budget(
     metrics: Mapping[str, Any] | None, train_seconds: float | None
 ) -> RunBudget | None:
-    """Return the parts of one run; None if the parts of rank 0 don't sum to the train time.
+    """Return the parts of one run; None if rank 0 has none or they don't sum to the train time.
 
     The parts are means over the processes. If one node is slower than the others, its processes are
     left out, since the others wait for its excess. Waiting for a checkpoint or an evaluation that

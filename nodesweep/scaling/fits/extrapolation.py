@@ -218,7 +218,6 @@ def _not_supported(nodes: int | None, reason: str) -> Extrapolation:
 def _no_prediction_reason(
     ranked: Sequence[LawFit], nodes: int, steps_ratio: Mapping[int, float]
 ) -> str | None:
-    """Return the reason why no law can make a prediction, or None if a law can."""
     more_counts = (
         f"{_REQUIRED_MEASUREMENTS} further node counts, each with {MIN_REPEATS} runs or more, or "
         f"runs on {nodes_text(nodes)}"
@@ -237,7 +236,6 @@ def _no_prediction_reason(
 
 
 def _reason(law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]) -> str:
-    """Describe what the prediction is based on: the law, the runs and their noise."""
     least, most = min(len(at) for at in runs), max(len(at) for at in runs)
     each = str(least) if least == most else f"{least} to {most}"
     return (

@@ -107,7 +107,6 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
 def _fit_or_reason(
     spec: LawSpec, sample: Sample, steps_ratio: Mapping[int, float] | None
 ) -> LawFit | str:
-    """Return the law's fit, or the reason why it is left out."""
     points, parameters = len(sample.nodes), len(spec.symbols)
     if points < parameters:
         return f"{pluralize(points, 'point')} for {parameters} parameters"

@@ -15,7 +15,7 @@ from nodesweep.scaling.planning.fail_fast import reason_to_give_up
 
 
 def cells_of(config: BenchmarkConfig) -> list[Cell]:
-    """Return all cells of the sweep by arm, in the config's order, and ascending node count."""
+    """Return all cells of the sweep, ordered by arm (as in the config) and node count."""
     return [Cell(arm, nodes) for arm in arms_of(config) for nodes in config.sweep.node_counts]
 
 

@@ -64,12 +64,12 @@ class JudgedCell:
 
     @property
     def usd(self) -> float | None:
-        """The expected cost of a completed run in USD, with failed attempts; None if unknown."""
+        """The expected cost of a completed run in USD (None if unknown), with failed attempts."""
         return self.count.usd
 
     @property
     def seconds(self) -> float:
-        """The expected train time of a completed run in seconds, with failed attempts."""
+        """The expected train time of a completed run in seconds, including failed attempts."""
         return self.count.seconds_per_result
 
     @property
@@ -205,7 +205,7 @@ def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
 
 
 def front_by_cell(judged: Sequence[JudgedCell]) -> dict[Cell, bool]:
-    """Return whether each cell with a known cost is on the time-cost front.
+    """Return True for each cell on the time-cost front, and False for others with a known cost.
 
     A cell is on the front if no other cell is at least as good in both time and cost, and better in
     one of them. Cells whose time is not a valid measurement of training the same model are ignored

@@ -49,7 +49,7 @@ MOST_EFFICIENCY = 1.25
 
 
 class Sample(NamedTuple):
-    """One run of a cell: train time, cost, and time from submission to end, or None if unknown.
+    """The train time, cost and time from submission to end of one run; None if unknown.
 
     The values of a probe are projected to a full run.
     """
@@ -150,7 +150,7 @@ def _ends(cells: Sequence[Cell]) -> set[Cell]:
 
 
 def _next(due: Sequence[tuple[Cell, int]], ends: Collection[Cell]) -> list[tuple[Cell, int]]:
-    """Return the probes of the next round: the first of each end, then the lowest repeats."""
+    """Return the probes of the next round, starting with one probe of each end."""
     first = [(cell, repeat) for cell, repeat in due if cell in ends and repeat == 1] or due
     least = min((repeat for _, repeat in first), default=0)
     return [(cell, repeat) for cell, repeat in first if repeat == least]
@@ -399,7 +399,7 @@ def _round_text(rounds: Rounds, cells: Sequence[Cell], arm: str) -> str:
 def _check(
     config: BenchmarkConfig, rows_by_arm: Mapping[Arm, Sequence[SummaryRow]]
 ) -> tuple[Key | None, str]:
-    """Return (point to validate with a full run, reason); the point is None if there is none."""
+    """Return (point of the validation run, reason); the point is None if no run is needed."""
     if not any(row.n_projected for rows in rows_by_arm.values() for row in rows):
         return None, "no time is projected, so there is nothing to validate"
     choice = choose_cells(config, judge_cells(config, rows_by_arm))[0]

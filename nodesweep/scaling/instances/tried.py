@@ -154,7 +154,6 @@ def _compare(
     rows: Mapping[int, SummaryRow],
     work: float | None,
 ) -> PredictedCount:
-    """Compare the predicted and the measured effect of a variant at a node count."""
     row = rows.get(nodes)
     interval = None if predicted is None else predicted.interval
     efficiency = None if row is None or baseline not in rows else row.train.efficiency
@@ -226,7 +225,6 @@ def _double_workers(config: BenchmarkConfig) -> Settings | None:
 
 
 def _use_ddp(config: BenchmarkConfig) -> Settings | None:
-    """Switch to DDP if the strategy hyperparameter is fsdp, else return None."""
     is_fsdp = config.training.hyperparameters.get("strategy") == "fsdp"
     return {"training.hyperparameters.strategy": "ddp"} if is_fsdp else None
 

@@ -332,7 +332,6 @@ def _batch_policy(outcomes: Sequence[JobOutcome]) -> str | None:
 
 
 def _rows(outcomes: Sequence[JobOutcome]) -> Any:
-    """Return the outcomes as a table for table_problems()."""
     from pandas import DataFrame
 
     names = ("nodes", "repeat", "status", "world_size", "global_batch_size", "batch_policy")
