@@ -56,7 +56,7 @@ def judge_counts(
 
     Args:
         measured: All measured node counts, the baseline first.
-        judge: Function that takes all node counts, whose times it takes as exact, and returns the
+        judge: Function that takes all node counts, treats their times as exact, and returns the
             function that checks one of them.
         base_ends: Bounds to assume for the baseline's time, as shares of the measured time. None
             for least_time_share and 1, as for the other node counts.

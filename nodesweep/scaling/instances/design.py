@@ -261,8 +261,8 @@ class _Judge:
 
         Args:
             cell: The cell.
-            share: Factor for the cost and times of the cell, by which a probed node count gives a
-                lower bound for a larger one that is not probed.
+            share: Factor for the cost and times of the cell, which turns a probed node count into
+                a lower bound for a larger one that is not probed.
             of_time: Additional factor for the times of the cell.
         """
         goals = self._goals

@@ -49,8 +49,8 @@ class ArmRow(_Compared):
     per_result: PerResult | None = Field(
         default=None,
         exclude_if=lambda per: per is None,
-        description="Expected cost and time of a completed run including failed attempts, by which "
-        "rows are then compared; absent if no attempt failed.",
+        description="Expected cost and time of a completed run including failed attempts, which "
+        "are used in comparisons; absent if no attempt failed.",
     )
     usd_per_hour: float | None = Field(description="Price of a node; null if unknown.")
     speedup: float | None = Field(
