@@ -101,8 +101,8 @@ def _unit_mistakes(times: Times) -> Iterator[str]:
 def other_unit(times: Times) -> dict[int, float]:
     """Return the node counts whose times may be in a different unit, each with a factor.
 
-    Their node-time differs from the node-times of both nearest node counts by more than
-    UNIT_FACTOR, in the same direction. The returned factor is the ratio to one of them.
+    Their node-time is more than UNIT_FACTOR times, or less than 1/UNIT_FACTOR times, the node-times
+    of both nearest node counts. The returned factor is the ratio to one of them.
     """
     counts = sorted(times)
     spent = {nodes: nodes * statistics.median(times[nodes]) for nodes in counts}

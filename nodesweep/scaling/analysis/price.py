@@ -12,7 +12,7 @@ from nodesweep.scaling.report_part import Part
 
 SECONDS_PER_HOUR = 3600
 OLD_PRICE_DAYS = 90
-"""Age above which reports show the age of a price; AWS changes prices a few times a year."""
+"""Age above which a price is shown with its age; AWS changes prices a few times a year."""
 
 
 class Price(Part):

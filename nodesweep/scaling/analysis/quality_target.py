@@ -8,7 +8,7 @@ the share of |G|^2 in it, which is S_min/S(B). The mean of this share over a run
 run, although B_noise grows during the training.
 
 Ranges include the spread between windows and runs, and the error of the model, which
-benchmarks/noise_scale.py measures by counting steps.
+benchmarks/noise_scale.py checks against measured steps.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def law_terms(nodes: Floats, knees: Floats) -> Floats:
 
 
 def knees_of(nodes: Floats) -> Floats:
-    """Return up to _MAX_KNEES node counts, neither smallest nor largest, at which a knee is tried.
+    """Return up to _MAX_KNEES of the inner node counts, at which knees are tried.
 
     Beyond a knee, accelerators have too little work.
     """

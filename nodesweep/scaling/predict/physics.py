@@ -19,8 +19,8 @@
 - **waiting** per step is the mean excess of the slowest of W processes. It grows like the expected
   maximum of normal or exponential values, or is the excess of one slow node (Harter, Biometrika 48,
   1961; Petrini, Kerbyson and Pakin, SC'03).
-- **data** per step is the wait for samples, which nodes load independently or from a shared source,
-  or which takes the same time at every node count.
+- **data** per step is the wait for samples. Nodes load them independently or from a shared source,
+  or the wait is the same at every node count.
 - **fixed** is the time of the first step, evaluation, checkpoints and the rest, once per run. It is
   the same at every node count, divided among the nodes, added with two or more nodes, or
   proportional to the number of additional nodes.
