@@ -64,7 +64,7 @@ class LawFit(Part):
     )
     identifiable: Verdict = Field(
         description=(
-            "Decision whether the points determine this law's parameters: there are at least two "
+            "Verdict on whether the points determine this law's parameters: there are at least two "
             "more points than parameters, no value is at a bound, and no interval includes 0. The "
             "intervals of sigma and alpha can include 0 if their upper bound is at most 0.1."
         )
@@ -119,7 +119,7 @@ class Extrapolation(Part):
     )
     supported: Verdict = Field(
         description=(
-            "Decision whether the runs support a prediction at `nodes`; if they don't, the reason "
+            "Verdict on whether the runs support a prediction at `nodes`; if they don't, the reason "
             "says which measurements are needed."
         )
     )
