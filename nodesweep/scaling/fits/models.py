@@ -119,8 +119,8 @@ class Extrapolation(Part):
     )
     supported: Verdict = Field(
         description=(
-            "Verdict on whether the runs support a prediction at `nodes`; if they don't, the reason "
-            "says which measurements are needed."
+            "Verdict on whether the runs support a prediction at `nodes`; if they don't, the "
+            "reason says which measurements are needed."
         )
     )
     law: Law | None = Field(
