@@ -1,4 +1,4 @@
-"""The model of a recommendation, and the phrases that its rules share (docs/recommendation.md)."""
+"""The model of a recommendation, and phrases for its reasons (docs/recommendation.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nodesweep.scaling.report_part import Part
 Rule = Literal["efficiency", "deadline", "hour_value"]
 Basis = Literal["interval", "point", "sequential"]
 DeadlineClock = Literal["submit_to_end", "train"]
-# Scope of the time that is compared with a deadline.
+# What the time that is compared with a deadline includes.
 DEADLINE_SCOPE: dict[DeadlineClock, str] = {
     "submit_to_end": "waiting included",
     "train": "start-up not included",
@@ -35,7 +35,7 @@ DEADLINE_SCOPE: dict[DeadlineClock, str] = {
 
 
 class Choice(Part):
-    """A node count, and the reasons for or against it."""
+    """A node count and the reason for or against it."""
 
     nodes: int = Field(description="N, nodes per job.")
     reason: str = Field(
@@ -45,7 +45,7 @@ class Choice(Part):
 
 
 class Recommendation(Part):
-    """The node count to run on; `chosen` and `rejected` together are the measured counts."""
+    """The node count to run on; `chosen` and `rejected` together have all measured node counts."""
 
     rule: Rule = Field(
         description=(
@@ -59,7 +59,7 @@ class Recommendation(Part):
         description=(
             "The time compared with the deadline. submit_to_end: from submission to end, "
             "including waiting, if it is known for every used run; train: the train time, "
-            "excluding start-up. Null under other rules."
+            "excluding start-up. Null for other rules."
         ),
     )
     basis: Basis = Field(
@@ -75,10 +75,10 @@ class Recommendation(Part):
         "recommended."
     )
     runner_up: Choice | None = Field(
-        description="The next best node count by the same rule, also listed in `rejected`; null: "
+        description="The next best node count by the same rule, also listed in `rejected`; null if "
         "there is none."
     )
-    rejected: tuple[Choice, ...] = Field(description="Every other measured count, ascending.")
+    rejected: tuple[Choice, ...] = Field(description="All other measured node counts, ascending.")
     judged: tuple[JudgedCount, ...] = Field(
         default=(),
         description=(
@@ -96,8 +96,8 @@ class Recommendation(Part):
         default=(),
         exclude_if=lambda nodes: not nodes,
         description=(
-            "Node counts between which contended times cannot decide. The best count is one of "
-            "them, so none is chosen. Absent if contended times leave no doubt."
+            "Node counts between which contended times cannot decide. The best node count is one "
+            "of them, so none is chosen. Absent if contended times leave no doubt."
         ),
     )
     larger_may_pass: bool = Field(
@@ -111,14 +111,14 @@ class Recommendation(Part):
 
     @property
     def undecided(self) -> list[JudgedCount]:
-        """The verdicts on the counts that are not ruled out."""
+        """The verdicts on the node counts that are not ruled out."""
         return [each for each in self.judged if each.nodes in self.not_ruled_out]
 
 
 def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
-    """Return the count as a Choice, compared with the baseline; None if `count` is None.
+    """Return a node count as a Choice, compared with the baseline; None if `count` is None.
 
-    It is not compared if contention makes the baseline's time unknown.
+    It is not compared if contention makes the time of the baseline unknown.
     """
     if count is None:
         return None
@@ -141,10 +141,10 @@ def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None
 def rejected_of(
     judged: Sequence[JudgedCount], chosen: MeasuredCount | None, outdone: Mapping[int, str]
 ) -> tuple[Choice, ...]:
-    """Return all counts but the chosen one, each with the reason against it.
+    """Return all node counts except the chosen one, with the reason against each.
 
-    The reason is the limits that a count misses or may miss or, if it passes, the chosen count's
-    advantage over it (`outdone`).
+    The reason lists the limits that the node count misses or may miss. If it passes them all,
+    `outdone` has the reason why the chosen node count is better.
     """
     return tuple(
         Choice(nodes=each.nodes, reason=" and ".join(each.problems) or outdone[each.nodes])
@@ -159,12 +159,12 @@ def basis_of(intervals: Sequence[Interval | float | None]) -> Basis:
 
 
 def undecided_notes(undecided: Sequence[JudgedCount]) -> list[str]:
-    """Return a note on the counts that are not ruled out and what would decide them; [] if none."""
+    """Return a note on undecided node counts and the runs that would decide, or [] if none."""
     return [not_ruled_out(undecided)] if undecided else []
 
 
 def few_runs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
-    """Return a note on the counts with too few runs for an interval; [] if there are none."""
+    """Return a note on the node counts with too few runs for an interval, or [] if none."""
     few = [count for count in measured if count.row.n < MIN_REPEATS]
     if not few:
         return []

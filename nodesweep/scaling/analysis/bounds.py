@@ -1,10 +1,10 @@
-"""Judge a contended count by both ends of its time range (docs/method.md, "Attainment").
+"""Evaluate a contended node count by the bounds of its time (docs/method.md, "Attainment").
 
 On an otherwise idle machine, T would have been between `least_time_share` x T and T. Each limit on
-N compares T(N) with the times of smaller counts. In the worst case for N, T(N) is as measured and
-the smaller counts' times are the shortest possible ones; the best case is the reverse. A limit that
-N passes in the worst case is certainly passed, and one that N fails in the best case is certainly
-failed.
+N compares T(N) with the times of smaller node counts. In the worst case for N, T(N) is as measured
+and the times of smaller node counts are as short as possible; the best case is the reverse. A limit
+is certainly met if N meets it in the worst case, and certainly missed if N misses it in the best
+case.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from nodesweep.scaling.formats import (
 
 JudgeOne = Callable[[MeasuredCount], JudgedCount]
 Judge = Callable[[Sequence[MeasuredCount]], JudgeOne]
-"""Function that takes all measured counts and returns one that judges a count by every limit."""
+"""Function that takes all measured node counts and returns the function that checks one of them."""
 
 
 _FINEST = 0.005
-"""Width of the range of the baseline's time, relative to the time, that is not divided further."""
+"""Width below which the range of the baseline's time is not divided, relative to that time."""
 _MOST_NARROWED = 16
-"""Maximum number of measured counts for which the range of the baseline's time is divided.
+"""Maximum number of measured node counts for which the range of the baseline's time is divided.
 
-The time of the divisions grows with the square of the number of counts.
+The time that this takes grows with the square of the number of node counts.
 """
 
 
 class JudgedCounts(NamedTuple):
-    """The verdicts on each measured count.
+    """The verdicts on each measured node count.
 
     `contended` has the node counts whose answer differs between the worst and the best case.
     """
@@ -52,14 +52,14 @@ class JudgedCounts(NamedTuple):
 def judge_counts(
     measured: Sequence[MeasuredCount], judge: Judge, base_ends: tuple[float, float] | None = None
 ) -> JudgedCounts:
-    """Judge each count by its time, or by both ends of the times if some are contended.
+    """Check each node count by its time, or by the bounds of the times if some are contended.
 
     Args:
-        measured: All measured counts, the baseline first.
-        judge: Function that takes all counts with times taken as exact, and returns the function
-            that judges one of them.
-        base_ends: The least and the largest share of the baseline's time to assume; None: its
-            least_time_share and 1, as for the other counts.
+        measured: All measured node counts, the baseline first.
+        judge: Function that takes all node counts, treats their times as exact, and returns the
+            function that checks one of them.
+        base_ends: Bounds to assume for the baseline's time, as shares of the measured time. None
+            for least_time_share and 1, as for the other node counts.
     """
     base = measured[0].nodes
     shares = {
@@ -89,12 +89,12 @@ def judge_counts(
 def largest_that_may_pass(
     measured: Sequence[MeasuredCount], judge: Judge, base_ends: tuple[float, float] | None = None
 ) -> set[int]:
-    """Return the counts that could be the largest to pass, given the range of possible times.
+    """Return the node counts that could be the largest to pass, given the range of possible times.
 
-    The baseline's time is part of every efficiency, so a baseline's time with which one count
-    passes may be one with which a larger count passes, too. If more than two counts remain, each
-    half of the range of the baseline's time is therefore examined separately, unless more than
-    _MOST_NARROWED counts were measured.
+    Every efficiency depends on the baseline's time, so the assumptions under which one node count
+    passes may let a larger one pass, too. If more than two node counts remain, each half of the
+    range of the baseline's time is therefore examined separately, unless more than _MOST_NARROWED
+    node counts were measured.
     """
     share = (measured[0].row.least_time_share or 1.0) if measured[0].is_bounded else 1.0
     low, high = base_ends or (share, 1.0)
@@ -110,9 +110,9 @@ def largest_that_may_pass(
 
 
 def speedup_ends(row: SummaryRow, base: SummaryRow) -> tuple[float, float] | None:
-    """Return the least and the largest S(N) that contended times allow.
+    """Return the minimum and maximum S(N) that contended times allow.
 
-    None at the baseline, if neither T(N0) nor T(N) is contended, or if S is unknown.
+    Return None for the baseline, if neither T(N0) nor T(N) is contended, or if S is unknown.
     """
     speedup = row.train.speedup
     shares = [each.least_time_share or 1.0 for each in (base, row)]
@@ -127,9 +127,9 @@ def _judge_with(
     measured: Sequence[MeasuredCount],
     judge: Judge,
 ) -> JudgedCount:
-    """Judge the count with times multiplied by `factors`, which has a factor by node count.
+    """Check a node count with the times multiplied by `factors`, by node count.
 
-    The times of contended counts without a factor are taken as sound.
+    The times of contended node counts without a factor are taken as valid.
     """
     base = measured[0].nodes
     there = measured_counts([scaled_row(each.row, factors, base) for each in measured])
@@ -137,7 +137,7 @@ def _judge_with(
 
 
 def scaled_row(row: SummaryRow, factors: Mapping[int, float], base: int) -> SummaryRow:
-    """Return the row as if each count's times were multiplied by its factor."""
+    """Return the row as if the times of each node count were multiplied by its factor."""
     own = factors.get(row.nodes, 1.0)
     to_base = factors.get(base, 1.0) / own
     to_half = factors.get(row.nodes // 2, 1.0) / own
@@ -189,7 +189,7 @@ def _scaled_interval(interval: Interval | None, factor: float) -> Interval | Non
 
 
 def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
-    """Return the best case, with "at best" before the reasons whose values the worst case changes.
+    """Return the best case, with "at best" before each reason whose value depends on the case.
 
     Verdicts that are the same in both cases are taken from `worst`, whose reasons have the measured
     cost.
@@ -211,7 +211,7 @@ def _undecided(
     best: JudgedCount,
     measured: Sequence[MeasuredCount],
 ) -> JudgedCount:
-    """Mark each limit whose verdict differs between the two cases as undecided, with its range."""
+    """Mark the limits whose verdict differs between the two cases as undecided."""
     at_best = {each.criterion: each for each in best.verdicts}
     needed = tuple(
         more_runs(each, each.row.n)
@@ -239,7 +239,7 @@ def _between(worst: Verdict, best: Verdict, count: MeasuredCount) -> str:
         "budget": format_usd,
     }.get(worst.criterion)
     if write is None:
-        return f"{worst.reason}, as far as the contended times show"
+        return f"{worst.reason}, as far as contended times can show"
     low = worst.value if worst.interval is None else worst.interval.bounds[0]
     high = best.value if best.interval is None else best.interval.bounds[1]
     ends = "–".join(map(write, sorted((low or 0.0, high or 0.0))))

@@ -1,4 +1,4 @@
-"""Statistics on one clock by node count: means, intervals, speedup, efficiency and more.
+"""Statistics by node count on one clock, such as means, intervals, speedup and efficiency.
 
 The arithmetic is the same for all four clocks, which are never mixed (docs/method.md, "Clocks",
 "Speedup" and "Repeats and intervals").
@@ -47,7 +47,7 @@ class ClockStatistics(Part):
     )
     speedup: float | None = Field(
         description=(
-            "S(N) = T(N0)/T(N); in shuffled sweeps, the geometric mean of the ratios of the "
+            "S(N) = T(N0)/T(N). In shuffled sweeps, it is the geometric mean of the ratios of the "
             "repeats, which is the same number if no run is missing."
         )
     )
@@ -58,7 +58,7 @@ class ClockStatistics(Part):
     efficiency_interval: Interval | None = Field(description="95% interval of E(N).")
     doubling_ratio: float | None = Field(
         description=(
-            "S(N)/S(N/2), given at the larger count N; null if N/2 was not measured. 2 is ideal."
+            "S(N)/S(N/2), ideally 2, at the larger node count N; null if N/2 was not measured."
         )
     )
     doubling_ratio_interval: Interval | None = Field(
@@ -80,10 +80,10 @@ class RowClocks(Part):
         description="Seconds per sample in the steady window of the training loop."
     )
     billable: ClockStatistics = Field(
-        description="Billed time, which decides the cost; its ratio is not a speedup."
+        description="Billed time, which determines the cost; its ratio is not a speedup."
     )
     submit_to_end: ClockStatistics = Field(
-        description="Time that a person waits, from the accepted job to its terminal status."
+        description="Waiting time of the user, from the acceptance of the job to its end."
     )
 
 
@@ -96,10 +96,10 @@ def clock_statistics(
     """Return the statistics of each node count.
 
     Args:
-        runs_by_nodes: By node count, (repeat, seconds above zero) of each run.
-        baseline: N0; if it is None or has no runs on this clock, the ratios are unknown.
-        paired: Pair the runs by repeat in the intervals of ratios (docs/statistics.md).
-        work: Work of a run by node count, if node counts did different work; S, E and D then
+        runs_by_nodes: (repeat, seconds above zero) of each run, by node count.
+        baseline: N0. If it is None or has no runs on this clock, the ratios are unknown.
+        paired: True to pair the runs by repeat in the intervals of ratios (docs/statistics.md).
+        work: Work of a run by node count, if it differs between node counts. S, E and D then
             compare work per second (scaled speedup: Gustafson, CACM 31(5), 1988).
     """
     rest = None
@@ -112,9 +112,9 @@ def clock_statistics(
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:
-    """Return the experimentally determined serial fraction; None at the baseline.
+    """Return the experimentally determined serial fraction, or None at the baseline.
 
-    Karp and Flatt, CACM 33(5), 1990, with N/N0 instead of N if the baseline is not one node.
+    See Karp and Flatt, CACM 33(5), 1990, with N/N0 instead of N if the baseline is not one node.
 
     Args:
         speedup: S(N).
@@ -142,7 +142,7 @@ def _at(
     )
     speedup = _ratio(base, own, paired, to_base)
     share = baseline / nodes if baseline is not None else None
-    # At N0 the runs are compared with themselves: the ratio is 1 and has no spread.
+    # At N0 the runs are compared with themselves, so the ratio is 1 and has no spread.
     interval = _ratio_interval(base, own, paired, rest, to_base) if nodes != baseline else None
     return ClockStatistics(
         n=len(runs),

@@ -1,8 +1,8 @@
 """The costs of runs: node-seconds x price.
 
-BillableTimeInSeconds is wall time that is not multiplied by nodes (docs/method.md, "Clocks"), so
-node-seconds are billable seconds x nodes. For managed spot training, it is the discounted time, so
-billable seconds x nodes x the on-demand price is the amount paid.
+BillableTimeInSeconds is the wall time of the job (docs/method.md, "Clocks"), so node-seconds are
+billable seconds x nodes. For managed spot training, it is the discounted time, so billable seconds
+x nodes x the on-demand price is the amount paid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nodesweep.scaling.report_part import Part
 
 
 class RunCosts(Part):
-    """The cost of one run in USD, or the mean of several; null where time or price is unknown."""
+    """The cost of one run in USD, or the mean of several; null if the time or price is unknown."""
 
     run_usd: float | None = Field(
         description="Billed cost of the run: billable time x nodes x price, or the cost in a table."
@@ -38,8 +38,8 @@ class RunCosts(Part):
     )
     total_usd: float | None = Field(
         description=(
-            "Cost of the run and of the warm pool kept after it, which is used for the budget, the "
-            "Pareto front and comparisons."
+            "Cost of the run and of the warm pool kept after it, used for the budget, the Pareto "
+            "front and comparisons."
         )
     )
     epoch_usd: float | None = Field(
@@ -47,27 +47,27 @@ class RunCosts(Part):
     )
     target_usd: float | None = Field(
         description=(
-            "Cost of the run up to the first validation that reached the target metric, start-up "
-            "included."
+            "Cost of the run up to the first validation that reached the target metric, including "
+            "start-up."
         )
     )
     node_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
-        description="Billed node-hours; only if costs are in node-hours.",
+        description="Billed node-hours; absent unless costs are in node-hours.",
     )
     billing_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
         description=(
-            "Billed time in hours x the billing weight that Slurm gave the job (TRES billing); "
-            "absent if unknown."
+            "Billed time in hours x the billing weight that Slurm computed for the job (TRES "
+            "billing); absent if unknown."
         ),
     )
 
 
 class CostSpread(Part):
-    """The variation of the costs of runs in USD, warm pool included, at one node count."""
+    """The variation of run costs at one node count, in USD, including the warm pool."""
 
     interval: Interval | None = Field(
         default=None,
@@ -85,7 +85,7 @@ class CostSpread(Part):
     @model_validator(mode="before")
     @classmethod
     def _drop_replaced(cls, given: Any) -> Any:
-        """Drop usd_per_completed_run of older reports; the row's `per_result` has replaced it."""
+        """Drop usd_per_completed_run of older reports, which `per_result` of the row replaced."""
         if not isinstance(given, Mapping):
             return given
         return {name: given[name] for name in given if name != "usd_per_completed_run"}
@@ -105,7 +105,7 @@ def run_costs(
 ) -> RunCosts:
     """Return the costs of one attempt; a cost from a table overrides billed time x price.
 
-    `train_seconds` is on the report's clock.
+    `train_seconds` is on the train clock of the report.
     """
     nodes, billable = outcome.nodes, outcome.clocks.billable_seconds
     given = outcome.given_cost_usd
@@ -133,9 +133,9 @@ def run_costs(
 
 
 def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | None:
-    """Return the cost of a run and the warm pool after it; None if the run's cost is unknown.
+    """Return the cost of a run and the warm pool after it, or None if the run cost is unknown.
 
-    An unknown cost of the warm pool is taken as 0.
+    An unknown warm pool cost counts as 0.
     """
     return None if run_usd is None else run_usd + (warm_pool_usd or 0.0)
 
@@ -143,7 +143,7 @@ def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | Non
 def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None:
     """Return the train seconds until the first validation that reached the target.
 
-    None if no validation reached it, or if the metric has no goal.
+    Return None if no validation reached it, or if the metric has no goal.
     """
     metric = outcome.final_metric
     if metric is None:
@@ -154,7 +154,7 @@ def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None
 
 
 def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float | None:
-    """Return the billable seconds without the training after the target was reached.
+    """Return the billable seconds, excluding the training after the target was reached.
 
     `to_target` is on the program's clock, so the result is None for any other train clock.
     """

@@ -46,8 +46,8 @@ from nodesweep.scaling.formats import (
 ASSUMED_FACTOR = 2.0
 """Assumed upper bound of the next run's time, relative to the mean time, if the spread is unknown.
 
-With every noise model of benchmarks/decisions.py, and in sessions that differ by 20%, at least 19
-of 20 next runs take less (docs/statistics.md).
+With all noise models of benchmarks/decisions.py, and in sessions that differ by 20%, at least 19 of
+20 next runs take less than this (docs/statistics.md).
 """
 
 _Unit = Literal["USD", "node-hours", "node-time"]
@@ -60,13 +60,13 @@ _WRITE: Mapping[_Unit, Callable[[float], str]] = {
 
 @dataclass(frozen=True)
 class Deadline:
-    """A deadline: the limit, and the clock that it applies to."""
+    """A deadline, and the clock that it applies to."""
 
     limit_seconds: float
     clock: DeadlineClock
 
     def times(self, count: MeasuredCount) -> ClockStatistics:
-        """Return the count's statistics on the deadline's clock."""
+        """Return the statistics of a node count on the deadline's clock."""
         return count.row.clocks.submit_to_end if self.clock == "submit_to_end" else count.row.train
 
     @property
@@ -75,24 +75,24 @@ class Deadline:
         return "submit_to_end_seconds" if self.clock == "submit_to_end" else "train_seconds"
 
     def run_seconds(self, count: MeasuredCount) -> float:
-        """Return the mean time of the count's completed runs on the deadline's clock.
+        """Return the mean time of completed runs in seconds on the deadline's clock.
 
-        If that is unknown, return their mean train time.
+        If that is unknown, return the mean train time.
         """
         return self.times(count).seconds or count.seconds
 
     def seconds(self, count: MeasuredCount) -> float:
-        """Return the expected time of a completed run, including failed attempts before it."""
+        """Return the expected seconds of a completed run, including failed attempts before it."""
         run = self.run_seconds(count)
         return expected(run, count.row.per_result, self.quantity) or run
 
     def interval(self, count: MeasuredCount) -> Interval | None:
-        """Return the 95% interval of seconds(), 90% with failed attempts; None if unknown."""
+        """Return the interval of seconds() (95%, or 90% with failed attempts); None if unknown."""
         of_run = self.times(count).seconds_interval
         return count.per_result_interval(self.run_seconds(count), of_run, self.quantity)
 
     def next_seconds(self, count: MeasuredCount) -> float | None:
-        """Return the upper 95% prediction bound of the time of the next result; None if unknown."""
+        """Return the upper 95% prediction bound of the next result in seconds; None if unknown."""
         in_session = self.times(count).next_run_seconds
         next_run = count.next_run(self.run_seconds(count), in_session)
         return next_result_bound(next_run, count.row.per_result, self.quantity)
@@ -108,7 +108,7 @@ class Deadline:
 def recommend_by_deadline(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, limit_seconds: float
 ) -> Recommendation:
-    """Recommend the cheapest measured count that passes; `measured` begins with the baseline."""
+    """Recommend the cheapest node count that passes; `measured` starts with the baseline."""
     deadline = Deadline(limit_seconds, deadline_clock(measured))
 
     def judge(count: MeasuredCount) -> JudgedCount:
@@ -168,7 +168,7 @@ def recommend_none(
 ) -> Recommendation:
     """Return a recommendation without a choice, under the rule that the goals imply.
 
-    `why_not` gives the reason against each count.
+    `why_not` returns the reason against a node count.
     """
     has_deadline = goals.deadline_seconds is not None
     has_value = goals.hour_value_usd is not None
@@ -184,7 +184,7 @@ def recommend_none(
 
 
 def deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
-    """Return submit_to_end if every used run has that time, else train.
+    """Return submit_to_end if every used run has a time on that clock, else train.
 
     The two clocks are never mixed.
     """
@@ -204,7 +204,7 @@ def _cheapest_first(counts: Sequence[MeasuredCount], unit: _Unit) -> list[Measur
 
 
 def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
-    """Return the verdict on the time of the next result by the deadline."""
+    """Compare the time of the next result with the deadline."""
     seconds, most = deadline.seconds(count), deadline.next_seconds(count)
     limit = deadline.limit_seconds
     what = "time from submission to end" if deadline.clock == "submit_to_end" else "train time"
@@ -214,8 +214,8 @@ def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
     if most is None:
         longest = next_result_bound(assumed, count.row.per_result, deadline.quantity)
         unsure = (
-            f"n = {count.row.n} shows no spread, so the {count.next_name} is assumed to take up to "
-            f"{format_seconds(longest)}"
+            f"the spread is unknown for n = {count.row.n}, so the {count.next_name} is assumed to "
+            f"take up to {format_seconds(longest)}"
         )
     else:
         unsure = f"the {count.next_name} {next_night(count)} may take up to {format_seconds(most)}"
@@ -235,7 +235,7 @@ def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
 
 
 def _unit(counts: Sequence[MeasuredCount]) -> _Unit:
-    """Return the unit in which the costs of all counts can be compared."""
+    """Return the unit in which the costs of all node counts can be compared."""
     if all(count.usd is not None for count in counts):
         return "USD"
     is_charged = all(count.node_hours is not None for count in counts)
@@ -243,13 +243,12 @@ def _unit(counts: Sequence[MeasuredCount]) -> _Unit:
 
 
 def _spent(count: MeasuredCount, unit: _Unit) -> float:
-    """Return the expected cost of a result in this unit."""
     cost = {"USD": count.usd, "node-hours": count.node_hours}.get(unit)
     return count.nodes * count.seconds_per_result if cost is None else cost
 
 
 def _least_spent(count: MeasuredCount, unit: _Unit) -> float:
-    """Return the least cost that a result could have had on an otherwise idle machine."""
+    """Return the minimum cost that a result could have had on an otherwise idle machine."""
     return _spent(count, unit) * count.least_share
 
 
@@ -260,8 +259,8 @@ def _costs_more(count: MeasuredCount, chosen: MeasuredCount, unit: _Unit) -> str
     shown, limit = text(spent), text(least)
     if rounded(spent) == rounded(least):
         return (
-            f"{what} {shown} equals that of {nodes_text(chosen.nodes)}, and the train time is not "
-            "shorter"
+            f"{what} {shown} is the same as for {nodes_text(chosen.nodes)}, and the train time is "
+            "not shorter"
         )
     return f"{what} {shown} is {just(shown, limit)}above the {limit} of {nodes_text(chosen.nodes)}"
 
@@ -291,28 +290,29 @@ def _reason(
             unknown = "some run costs are unknown"
             notes = [f"{unknown}, so cheapest means least node-time", *notes]
         return sentence(
-            f"{nodes_text(chosen.nodes)} is the cheapest measured count that {condition}", *notes
+            f"{nodes_text(chosen.nodes)} is the cheapest measured node count that {condition}",
+            *notes,
         )
     return sentence(
-        f"No measured count {condition}; {_nearest(measured, judged, deadline)}", *notes
+        f"No measured node count {condition}; {_nearest(measured, judged, deadline)}", *notes
     )
 
 
 def _margin_notes(chosen: MeasuredCount, deadline: Deadline) -> list[str]:
-    """Return a note on the margin to the deadline if there is no prediction bound."""
+    """Return a note on the margin to the deadline if there is no prediction bound, else []."""
     if deadline.next_seconds(chosen) is not None:
         return []
     margin = format_percent(deadline.limit_seconds / deadline.seconds(chosen) - 1)
     return [
-        f"n = {chosen.row.n} shows no spread, so the {chosen.next_name} is in time only if it is "
-        f"at most {margin} slower"
+        f"the spread is unknown for n = {chosen.row.n}, so the {chosen.next_name} is only in time "
+        f"if it is at most {margin} slower"
     ]
 
 
 def _nearest(
     measured: Sequence[MeasuredCount], judged: Sequence[JudgedCount], deadline: Deadline
 ) -> str:
-    """Return a clause on the count nearest to passing and the limits that it misses."""
+    """Return a clause on the node count that is closest to passing and the limits it misses."""
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
     problems = {each.nodes: " and ".join(each.problems) for each in judged}
     trained = [count for count in measured if count.is_usable or count.is_bounded]
@@ -332,7 +332,7 @@ def _nearest(
 
     fastest = min(trained, key=distance)
     is_fastest = deadline.seconds(fastest) <= min(map(deadline.seconds, trained))
-    name = "fastest" if is_fastest else "count nearest to the deadline"
+    name = "fastest" if is_fastest else "node count nearest to the deadline"
     return (
         f"at the {name}, {nodes_text(fastest.nodes)}, {verdicts[fastest.nodes]['deadline'].reason}"
     )

@@ -1,10 +1,10 @@
-"""Withhold a recommendation that a drift of the machine could change (docs/statistics.md).
+"""Withhold a recommendation that could be due to a drift of the machine (docs/statistics.md).
 
-The slope of the logarithms of the times over the starts of the runs is estimated within the node
-counts, which have different levels (analysis of covariance: Montgomery, *Design and Analysis of
-Experiments*, 8th ed., section 15.3), with Student's t. If the slope's 95% interval excludes 0, the
-counts are judged again with both ends and the middle of the interval: each count's times are
-corrected as if its runs had started when the baseline's did, on average.
+The slope of the log-times over the start times is estimated within node counts, which have
+different levels (analysis of covariance: Montgomery, *Design and Analysis of Experiments*, 8th ed.,
+section 15.3), with Student's t. If the 95% interval of the slope excludes 0, the recommendation is
+repeated with both bounds and the middle of the interval. The times of each node count are then
+corrected as if its runs had started, on average, when the runs of the baseline did.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nodesweep.scaling.t_distribution import t_quantile
 StartedRun = tuple[int, str | None, float]
 """A run as (nodes, ISO start time, seconds)."""
 _LARGEST = 2.0
-"""Largest correction on the log scale; beyond it a straight line is meaningless."""
+"""Maximum correction on the log scale; a straight line is meaningless beyond it."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Drift:
     """A change of run times during the sweep; slopes are per hour, on the log scale."""
 
     hours: Mapping[int, float]
-    """Mean start of each count's runs, in hours since 1970."""
+    """Mean start time of the runs by node count, in hours since 1970."""
     slope: float
     low: float
     high: float
 
     def factors(self, slope: float, base: int) -> dict[int, float]:
-        """Return the factor by which each count's times change if moved to the baseline's start."""
+        """Return the factors that correct the times by node count to the baseline's start time."""
         return {
             nodes: math.exp(max(-_LARGEST, min(_LARGEST, -slope * (hours - self.hours[base]))))
             for nodes, hours in self.hours.items()
@@ -52,7 +52,8 @@ class Drift:
 def find_drift(runs: Sequence[StartedRun]) -> Drift | None:
     """Return the drift within node counts; None if it is not significant or cannot be estimated.
 
-    An estimate needs the start of every run, and starts that differ within a count.
+    An estimate needs the start time of every run, and runs of a node count that start at different
+    times.
     """
     at = {
         nodes: [
@@ -96,9 +97,9 @@ def unless_drift(
         rows: The rows behind it.
         runs: The runs behind the rows.
         goals: Limits, deadline and budget.
-        judge: Function that recommends by the same rule from the rows that it is given.
-        is_shuffled: True if the counts were measured in one shuffled pass per repeat, so that only
-            more repeats help.
+        judge: Function that makes a recommendation from rows by the same rule.
+        is_shuffled: True if the node counts were measured in one shuffled pass per repeat, in which
+            case only more repeats help.
     """
     drift = find_drift(runs)
     if drift is None or recommendation is None:
@@ -122,13 +123,13 @@ def unless_drift(
         if len(nodes) > 1
         else f"whether {nodes_text(nodes[0])} can be recommended"
     )
-    remedy = "measure again, in one shuffled pass over all counts per repeat"
+    remedy = "measure again, in one shuffled pass over all node counts per repeat"
     if is_shuffled:
         remedy = "more repeats even out the drift"
     return recommend_none(
         measured_counts(rows),
         goals,
         lambda _: f"{why}, which could change the answer",
-        f"Undecided {what}: {why}, by about {format_percent(abs(change))} per hour, and the counts "
-        f"were not measured at the same time; {remedy}.",
+        f"Undecided {what}: {why}, by about {format_percent(abs(change))} per hour, and the node "
+        f"counts were not measured at the same time; {remedy}.",
     ).model_copy(update={"not_ruled_out": tuple(nodes)})

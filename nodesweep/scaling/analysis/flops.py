@@ -1,8 +1,8 @@
 """Achieved floating-point operations per second, and model FLOPs utilization (MFU).
 
 infra/image/nodesweep_flops.py counts the operations of a step on rank 0. MFU is the ratio of the
-operations per second to the accelerators' peak for the data type (PaLM, Chowdhery et al. 2022,
-appendix B).
+operations per second to the peak of the accelerators for the data type (PaLM, Chowdhery et al.
+2022, appendix B).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _TERA = 1e12
 
 
 def flops_per_second(outcome: JobOutcome) -> float | None:
-    """Return the operations per second of all processes over the program's train time.
+    """Return the operations per second of all processes during the program's train time.
 
-    Every process is assumed to compute as much as rank 0. None if a number is unknown, and for a
-    probe, whose train time is projected.
+    Every process is assumed to compute as much as rank 0. Return None if a number is unknown, and
+    for a probe, whose train time is projected.
     """
     per_step = outcome.metric_number("flops", "per_step")
     steps, seconds = outcome.metric_number("steps"), outcome.metric_number("train_seconds")
@@ -30,8 +30,8 @@ def flops_per_second(outcome: JobOutcome) -> float | None:
 def mfu(outcome: JobOutcome) -> float | None:
     """Return the ratio of flops_per_second() to the peak of the job's accelerators, 0 to 1.
 
-    None if the operations per second are unknown, if the data type is mixed or unknown, or if the
-    catalogue has no peak for it.
+    Return None if the operations per second are unknown, if the data type is mixed or unknown, or
+    if the catalogue has no peak for it. A ratio above 1 is not plausible and counts as unknown.
     """
     rate, dtype = flops_per_second(outcome), nested_value(outcome.metrics, ("flops", "dtype"))
     if rate is None or not isinstance(dtype, str) or outcome.instance_type is None:
@@ -41,7 +41,7 @@ def mfu(outcome: JobOutcome) -> float | None:
     except UnknownInstanceType:
         return None
     peaks = instance.peak_teraflops
-    # GPUs older than the A100 have no TF32, so they compute in float32 even if TF32 is allowed
+    # GPUs before the A100 don't support TF32, so they compute in float32 even if TF32 is allowed
     peak = peaks.get("float32" if dtype == "tf32" and "tf32" not in peaks else dtype)
     if peak is None or not instance.accelerators:
         return None

@@ -1,8 +1,9 @@
 """Goodput: the share of the billed node-time in which jobs trained towards their results.
 
-It is the program's train time, checkpoints included, over the billed time; on spot, over the time
-before the discount. If a program keeps its clock in its checkpoints, its train time excludes steps
-that are repeated after an interruption (docs/training-code.md, "Surviving an interruption").
+It is the program's train time, including checkpoints, divided by the billed time or, on spot, by
+the time before the discount. If a program saves its clock in its checkpoints, its train time
+excludes steps that are repeated after an interruption (docs/training-code.md, "Surviving an
+interruption").
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ _SPENT = {
 
 
 class Goodput(Part):
-    """The parts of the billed time; null: unknown."""
+    """The parts of the billed time; unknown parts are null."""
 
     share: float | None = Field(description="(Trained time + checkpoints) / billed time, 0 to 1.")
     billed_node_seconds: float = Field(
-        description="Billed time (on spot: before the discount), warm pools included."
+        description="Billed time including warm pools; on spot, before the discount."
     )
     trained_node_seconds: float | None = Field(
         description="Train time of completed attempts, without `checkpoint_node_seconds`."
     )
     checkpoint_node_seconds: float | None = Field(
-        description="Time of writing checkpoints; null: unknown, and part of "
+        description="Time spent writing checkpoints; if null, it is unknown and part of "
         "`trained_node_seconds`."
     )
     start_node_seconds: float | None = Field(
-        description="Time outside the train clock: download, start-up, evaluations and upload."
+        description="Time outside the train clock: download, start-up, evaluation and upload."
     )
     restart_node_seconds: float | None = Field(
         description="Time of restarts after interruptions and retries, and of repeated steps."
@@ -57,17 +58,18 @@ class Goodput(Part):
     unknown_jobs: int = Field(
         default=0,
         exclude_if=lambda number: number == 0,
-        description="Completed jobs whose train time is unknown; absent: none.",
+        description="Number of completed jobs whose train time is unknown; absent if none.",
     )
     exceeding_jobs: int = Field(
         default=0,
         exclude_if=lambda number: number == 0,
-        description="Completed jobs whose train time exceeds the billed time; absent: none.",
+        description="Number of completed jobs whose train time exceeds the billed time; absent if "
+        "none.",
     )
 
     @property
     def text(self) -> str:
-        """The share and the parts of the remaining billed time in words."""
+        """The share, and the parts of the remaining billed time, in words."""
         if self.share is None:
             causes = {
                 "is unknown": self.unknown_jobs,
@@ -97,9 +99,9 @@ class Goodput(Part):
 
 
 def goodput(outcome: JobOutcome) -> Goodput | None:
-    """Return the parts of an attempt's billed time.
+    """Return the parts of the billed time of an attempt.
 
-    None if the billed time is unknown, or if only the attempt's samples per second are known.
+    Return None if the billed time is unknown, or if only samples per second are known.
     """
     billed = outcome.clocks.billable_seconds
     if outcome.spot and outcome.training_time_seconds is not None:
@@ -128,7 +130,7 @@ def goodput(outcome: JobOutcome) -> Goodput | None:
 
 
 def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
-    """Return the goodput of several attempts or arms together; None if no billed time is known."""
+    """Add up the goodput of attempts or arms; return None if no billed time is known."""
     billed = [part for part in parts if part is not None]
     if not billed:
         return None
@@ -147,19 +149,19 @@ def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
 
 
 def _train_seconds(outcome: JobOutcome) -> float | None:
-    """Return a completed attempt's train time; None if its clock covers more or less than that."""
+    """Return the train time of a completed attempt, or None if its clock does not measure it."""
     clock = outcome.train_clock
     if outcome.projection is not None:
         return outcome.projection.measured_seconds
     if clock not in _TRAIN_CLOCKS or (outcome.starts > 1 and clock != "program"):
-        return None  # the clock includes start-up, or only runs from the last start on
+        return None  # the clock includes start-up, or only covers the time since the last start
     return outcome.clocks.train_seconds
 
 
 def _parts_of_completed(
     outcome: JobOutcome, billed: float, trained: float
 ) -> dict[str, float | None]:
-    """Return the parts of a completed attempt's billed time, in seconds of one node."""
+    """Return the parts of the billed time of a completed attempt, in seconds of one node."""
     start: float | None = billed - trained
     restarts: float | None = 0.0
     if outcome.starts > 1:
@@ -174,7 +176,7 @@ def _parts_of_completed(
 
 
 def _checkpoint_seconds(outcome: JobOutcome) -> float | None:
-    """Return the seconds of checkpoints on the rank that wrote longest; None if unknown."""
+    """Return the maximum seconds that a rank spent writing checkpoints, or None if unknown."""
     ranks = outcome.metric("budget")
     seconds = [
         finite_or_none(nested_value(rank, ("seconds", "checkpoint")))

@@ -1,7 +1,7 @@
-"""Facts about a global batch that grows with the node count: its growth, samples and rates.
+"""The growth of the global batch with the node count, and the samples and rates of the runs.
 
-A larger batch takes fewer steps for the same samples, so the trained model may differ. Without a
-metric that shows otherwise, only samples per second can be compared (docs/method.md, "Convergence
+A larger batch takes fewer steps for the same samples, so the trained model may differ. Unless a
+metric shows otherwise, only samples per second can be compared (docs/method.md, "Convergence
 parity").
 """
 
@@ -17,15 +17,15 @@ from nodesweep.scaling.formats import format_count
 from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 SAME = 0.01
-"""Relative difference up to which batches or numbers of samples are taken as equal.
+"""Relative difference up to which batches or numbers of samples are considered equal.
 
 Numbers of samples differ slightly, since each run processes whole batches.
 """
 WEAK_TIME_SHARE = 0.9
-"""Minimum T(N)/T(N0) at every N for runs to be taken as weak scaling.
+"""Minimum T(N)/T(N0) at every N for runs to count as weak scaling.
 
-With equal steps, a shorter time would mean an efficiency above 1/0.9 = 111%, so the work must have
-been divided instead.
+With the same number of steps, a shorter time would mean an efficiency above 1/0.9 = 111%, so the
+work must have been divided instead.
 """
 _SIZES: tuple[Callable[[JobOutcome], int | None], ...] = (
     attrgetter("global_batch_size"),
@@ -38,10 +38,10 @@ TimedRun = tuple[JobOutcome, float]
 
 
 def grown_batches(used: Mapping[int, Sequence[JobOutcome]], base: int) -> dict[int, str]:
-    """Return a clause for each count whose global batch is larger than the baseline's.
+    """Return a clause for each node count whose global batch is larger than the baseline's.
 
-    The sizes of the count and the baseline decide if both are known. Otherwise, a larger batch is
-    assumed if the policy is fixed_per_replica or the sizes of other counts differ.
+    If both batch sizes are known, they are compared. Otherwise, a larger batch is assumed if the
+    policy is fixed_per_replica or if the known sizes differ.
 
     Args:
         used: The used runs by node count.
@@ -73,17 +73,17 @@ def _is_larger(sizes: Sequence[int], than: Sequence[int]) -> bool:
 def samples_ratios(
     runs: Mapping[int, Sequence[TimedRun]], base: int, clock: TrainClock | None
 ) -> dict[int, float]:
-    """Return the ratio of samples per run at each count to N0; {} if times are to be compared.
+    """Return the ratio of the samples per run to N0 by node count; empty if times are compared.
 
-    The samples that the programs counted decide if all programs counted them. Otherwise, runs that
-    no sweep planned are taken as weak scaling, with equal steps of a growing batch, if times do not
-    fall with the nodes.
+    If all programs counted their samples, these numbers are used. Otherwise, runs that no sweep
+    planned count as weak scaling, with the same number of steps of a growing batch, if times do not
+    decrease with the number of nodes.
 
     Args:
         runs: The used runs by node count.
         base: N0.
-        clock: Clock of the times. The result is {} for rates, which are per sample, and for times
-            of a platform's phase.
+        clock: Clock of the times. The result is empty for rates, which are per sample, and for the
+            times of a platform phase.
     """
     if clock == "throughput" or clock in PHASE_CLOCKS:
         return {}
@@ -95,7 +95,7 @@ def samples_ratios(
     times = {nodes: statistics.median(seconds for _, seconds in at) for nodes, at in runs.items()}
     is_weak = min(times.values()) >= WEAK_TIME_SHARE * times[base]
     outcomes = [outcome for at in runs.values() for outcome, _ in at]
-    if not is_weak or any(outcome.planned for outcome in outcomes):  # equal work is planned
+    if not is_weak or any(outcome.planned for outcome in outcomes):  # a sweep plans equal work
         return {}
     size = next(read for read in _SIZES if all(read(outcome) for outcome in outcomes))
     sizes = {nodes: size(at[0][0]) or 0 for nodes, at in runs.items()}
@@ -110,7 +110,7 @@ def samples_per_second(
     Args:
         runs: The used runs of one node count.
         clock: Clock of the times.
-        steady_seconds: Geometric mean of the seconds per sample in the steady window; None:
+        steady_seconds: Geometric mean of the seconds per sample in the steady window; None if
             unknown.
     """
     times = [seconds for _, seconds in runs]
@@ -121,7 +121,7 @@ def samples_per_second(
 
 
 def _samples(runs: Sequence[TimedRun]) -> list[float]:
-    """Return the number of samples that each run processed; [] if a run did not count them."""
+    """Return the number of samples that each run processed, or [] if a run did not count them."""
     processed = [outcome.metric_number("samples", "processed") for outcome, _ in runs]
     known = [samples for samples in processed if samples is not None and samples > 0]
     return known if len(known) == len(runs) else []

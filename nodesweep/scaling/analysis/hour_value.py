@@ -1,9 +1,9 @@
-"""Find the node count that is best at a given value of an hour of waiting (docs/recommendation.md).
+"""Find the best node count for a given value of an hour of waiting (docs/recommendation.md).
 
 The total of a run is its cost plus its hours times the value of an hour, a weighted sum of two
 objectives (Zadeh, IEEE Transactions on Automatic Control 8(1), 1963, pp. 59-60). As a function of
-that value, each count's total is a straight line, and the lower envelope of the lines gives the
-range of values for which each count is the best.
+that value, the total of a node count is a straight line, and the lower envelope of the lines gives
+the range of values for which each node count is the best.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class HourValueRange(Part):
     """The values of an hour of waiting for which one node count is the best."""
 
     nodes: int = Field(description="N, nodes per job.")
-    from_usd: float = Field(description="Lower end of the range, USD per hour.")
+    from_usd: float = Field(description="Lower bound of the range, in USD per hour.")
     to_usd: float | None = Field(
-        description="Upper end of the range, USD per hour; null: unbounded."
+        description="Upper bound of the range, in USD per hour; null if unbounded."
     )
 
     @property
@@ -74,7 +74,7 @@ class HourValueRange(Part):
 
 @dataclass(frozen=True)
 class _Total:
-    """A count's cost plus waiting at a value of an hour, in USD."""
+    """The cost plus the value of waiting at a node count, in USD."""
 
     count: MeasuredCount
     hours: float
@@ -83,23 +83,23 @@ class _Total:
 
     @property
     def low(self) -> float:
-        """The lower end of the total, for the shortest possible time if nodes were contended."""
+        """The lower bound of the total; if nodes were contended, for the shortest possible time."""
         low = self.usd if self.interval is None else self.interval.low
         return low * self.count.least_share
 
     @property
     def high(self) -> float:
-        """The upper end of the total."""
+        """The upper bound of the total."""
         return self.usd if self.interval is None else self.interval.high
 
 
 def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
-    """Return the range of each count that is the best at some value of an hour, from 0 USD up.
+    """Return the values of an hour for which each node count is the best, from 0 USD up.
 
-    Mean costs (warm pool included) and mean times are compared. Times are from submission to end if
-    every used run has such a time, else train times. Counts at which too few attempts complete are
-    left out. () if fewer than two counts remain, or if the cost of one is unknown, since that count
-    may be the best.
+    Mean costs (including the warm pool) and mean times are compared. Times are from submission to
+    end if every used run has such a time, else train times. Node counts at which too few attempts
+    complete are left out. The result is empty if fewer than two node counts remain, or if a cost is
+    unknown, since that node count could be the best.
     """
     measured = measured_counts(rows)
     usable = [
@@ -113,12 +113,12 @@ def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
 
 
 def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
-    """Return the ranges in words, such as "4 nodes if less than $31.00"; None if empty."""
+    """Return the ranges in words, such as "4 nodes if less than $31.00", or None if empty."""
     if not ranges:
         return None
     least = "the least mean cost plus waiting"
     if len(ranges) == 1:
-        return f"{least} is that of {nodes_text(ranges[0].nodes)}, {ranges[0].text}"
+        return f"{least} is at {nodes_text(ranges[0].nodes)}, {ranges[0].text}"
     texts = [f"{nodes_text(each.nodes)} if {each.amount}" for each in ranges]
     if (hidden := len(texts) - _MOST_SHOWN) > 0:
         half = _MOST_SHOWN // 2
@@ -129,11 +129,11 @@ def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
 def recommend_by_hour_value(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, usd_per_hour: float
 ) -> Recommendation:
-    """Recommend the count with the least cost plus waiting, within the budget if there is one.
+    """Recommend the node count with the least cost plus waiting, within the budget if there is one.
 
-    Another count is rejected if it misses a limit, or if the lower end of its total is not below
-    the upper end of the chosen count's total; otherwise it is not ruled out. `measured` begins with
-    the baseline.
+    A different node count is rejected if it misses a limit, or if the lower bound of its total is
+    not below the upper bound of the chosen total. Otherwise, it is not ruled out. `measured` starts
+    with the baseline.
     """
     wait = Deadline(math.inf, deadline_clock(measured))
     able = [count for count in measured if count.is_same_model]
@@ -156,7 +156,7 @@ def recommend_by_hour_value(
     judged = []
     for count in measured:
         least = _has_least(totals.get(count.nodes), best)
-        # a count too contended to be judged is still rejected if even its least total is too much
+        # a node count with an unknown time is still rejected if its minimum total is too high
         is_too_much = least is not None and least.answer == "fail"
         is_known = count.nodes in totals and (is_too_much or not count.is_unknown)
         comparable = None if is_known else is_comparable(count)
@@ -188,9 +188,9 @@ def recommend_by_hour_value(
 
 
 def _total(count: MeasuredCount, wait: Deadline, usd_per_hour: float) -> _Total:
-    """Return the cost plus waiting of a count with a known cost.
+    """Return the cost plus waiting of a node count with a known cost.
 
-    The cost and the time of a run rise and fall together, so the ends of their intervals are added.
+    The cost of a run rises with its time, so the lower bounds and the upper bounds are added.
     """
     usd_per_second = usd_per_hour / SECONDS_PER_HOUR
     seconds, times = wait.seconds(count), wait.interval(count)
@@ -212,7 +212,7 @@ def _total(count: MeasuredCount, wait: Deadline, usd_per_hour: float) -> _Total:
 
 
 def _has_least(total: _Total | None, best: _Total | None) -> Verdict | None:
-    """Return the verdict on a count's total by the best total; None if one of them is unknown."""
+    """Compare the total of a node count with the best total; None if one of them is unknown."""
     if total is None or best is None:
         return None
     shown, least = format_usd(total.usd), format_usd(best.usd)
@@ -253,16 +253,16 @@ def _reason(
             limits.append(f"cost at most the budget of {format_usd(goals.budget_usd_per_run)}")
         if any(count.row.per_result is not None for count in measured):
             limits.append("complete at least half of its attempts")
-        return f"No measured count is shown to {' and to '.join(limits)}"
+        return f"No measured node count is shown to {' and to '.join(limits)}"
     return (
-        f"{nodes_text(best.count.nodes)} is the count with the least cost plus waiting, "
+        f"{nodes_text(best.count.nodes)} is the node count with the least cost plus waiting, "
         f"{format_usd(best.usd)}, if an hour ({DEADLINE_SCOPE[wait.clock]}) is worth "
         f"{format_usd(usd_per_hour)}"
     )
 
 
 def _envelope(counts: Sequence[MeasuredCount], wait: Deadline) -> tuple[HourValueRange, ...]:
-    """Return the ranges in which each count's total is the least; every cost must be known."""
+    """Return the range in which each node count has the lowest total; every cost must be known."""
     lines = [
         (
             rounded(count.usd or 0.0),

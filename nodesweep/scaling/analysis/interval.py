@@ -9,7 +9,7 @@ from pydantic import Field
 from nodesweep.scaling.report_part import Part
 
 LEVEL = 0.95
-# One run shows no spread. With two, Student's t is 12.7, too wide to be of use.
+# One run shows no spread. With two, Student's t is 12.7, which is too wide to be useful.
 MIN_REPEATS = 3
 
 
@@ -31,24 +31,24 @@ class Interval(Part):
         default=None,
         exclude_if=lambda bounds: bounds is None,
         description=(
-            "Lower and upper bound by which limits are judged, each wrong in at most 5% of sweeps. "
-            "Absent: limits are judged by `low` and `high`."
+            "Lower and upper bound that are compared with limits, each wrong in at most 5% of "
+            "sweeps. If absent, `low` and `high` are compared."
         ),
     )
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The lower and the upper bound by which limits are judged."""
+        """The lower and the upper bound that are compared with limits."""
         return self.one_sided or (self.low, self.high)
 
     def contains(self, value: float) -> bool:
-        """Return True if the value is in the interval, ends included."""
+        """Return True if the value is in the interval, including its bounds."""
         return self.low <= value <= self.high
 
     def scaled(self, factor: float) -> Interval:
         """Return the interval of `factor` (> 0) times the value.
 
-        With N0/N as the factor, the interval of a speedup becomes the efficiency's.
+        For example, N0/N converts the interval of a speedup to the interval of the efficiency.
         """
         low, high = self.bounds
         return Interval(
@@ -63,7 +63,7 @@ def welch_freedom(shares: Sequence[float], counts: Sequence[int]) -> float:
     """Return the degrees of freedom of a difference of means (Welch, Biometrika 34, 1947).
 
     Args:
-        shares: Each mean's share of the variance of the difference; they sum to 1.
-        counts: The number of values behind each mean, 2 or more.
+        shares: Shares of the two means in the variance of the difference, which sum to 1.
+        counts: Number of values behind each mean, at least 2.
     """
     return 1 / sum(share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))

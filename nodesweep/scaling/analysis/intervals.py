@@ -20,9 +20,8 @@ from scipy.special import stdtrit
 
 from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval, welch_freedom
 
-# 80th percentile of the standard normal distribution. In a fifth of the sweeps in which the spread
-# does not grow with N, it is taken to grow, since with three repeats only such a sensitive test
-# finds real growth.
+# 80th percentile of the standard normal distribution. A fifth of the sweeps whose spread does not
+# grow with N are mistaken for growing ones. With three repeats, a stricter test would miss growth.
 GROWS = 0.8416
 _TWO_SIDED = (1 + LEVEL) / 2
 
@@ -30,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of at least one value above zero; exact if all are equal."""
+    """Return the geometric mean of values above zero, which is exact if they are all equal."""
     if min(values) == max(values):
         return values[0]
     return statistics.geometric_mean(values)
@@ -39,8 +38,8 @@ def geometric_mean(values: Sequence[float]) -> float:
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """Return Student's t interval of the geometric mean, on the logarithms: exp(m ± t s / sqrt n).
 
-    The logarithms are assumed independent and normal. None for fewer than MIN_REPEATS values, or if
-    a value is not above zero.
+    The logarithms are assumed to be independent and normal. Return None for fewer than MIN_REPEATS
+    values, or if a value is not above zero.
 
     Raises:
         ValueError: A value is not finite.
@@ -55,12 +54,12 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> Interval | None:
     """Return Welch's t interval of the ratio of two geometric means.
 
-    The two must be of different runs, since the baseline's ratio to itself is exactly 1 and needs
-    no interval. The logarithms are assumed independent and normal, with a variance for each side
-    (Welch, Biometrika 34, 1947). The one-sided bounds are at 95%, too.
+    The two means must be of different runs. (The ratio of the baseline to itself is exactly 1 and
+    needs no interval.) The logarithms are assumed to be independent and normal, with a different
+    variance on each side (Welch, Biometrika 34, 1947). The one-sided bounds are also at 95%.
 
     Returns:
-        The interval; None if either side has fewer than MIN_REPEATS values.
+        The interval, or None if either side has fewer than MIN_REPEATS values.
 
     Raises:
         ValueError: A value is not finite or not above zero.
@@ -84,9 +83,9 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
 
 @dataclass(frozen=True)
 class Residuals:
-    """Scatter of a shuffled sweep's log-times that repeats and node counts do not explain.
+    """The scatter of log-times in a shuffled sweep that repeats and node counts do not explain.
 
-    `spread` is the standard deviation of one run with `freedom` degrees of freedom. `grow` is True
+    `spread` is the standard deviation of one run, with `freedom` degrees of freedom. `grow` is True
     if the spread seems to grow with the node count.
     """
 
@@ -98,19 +97,19 @@ class Residuals:
 def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
     """Return the residuals of log-time = repeat + node count (randomized blocks).
 
-    With n repeats of k counts, the residuals have (n - 1)(k - 1) degrees of freedom; a single pair
-    has n - 1 (Montgomery, *Design and Analysis of Experiments*, 8th ed., section 4.1). Growth is
-    tested at 20%, by the score test of Cook and Weisberg, *Biometrika* 70(1), 1983, on the place of
-    a count: the sum of w R, where R is a count's share of the squared residuals and w its distance
-    from the middle place, has mean 0 and variance 2 (n - 1) (1 - 2/k) sum w^2 / (f (f + 2)) for f
-    degrees of freedom if the spread is the same everywhere.
+    With n repeats of k node counts, the residuals have (n - 1)(k - 1) degrees of freedom; a single
+    pair has n - 1 (Montgomery, *Design and Analysis of Experiments*, 8th ed., section 4.1). Growth
+    is tested at 20%, by the score test of Cook and Weisberg, *Biometrika* 70(1), 1983, on the rank
+    of a node count. If R is the share of a node count in the squared residuals, and w the distance
+    of its rank from the middle, then the sum of w R has mean 0 and variance
+    2 (n - 1) (1 - 2/k) sum w^2 / (f (f + 2)) for f degrees of freedom if the spread does not grow.
 
     Args:
-        times: Seconds by repeat of each node count, in ascending order of the counts. Counts with
-            fewer than MIN_REPEATS runs are left out, and so are repeats missing at a count.
+        times: Seconds by repeat, for each node count in ascending order. Node counts with fewer
+            than MIN_REPEATS runs are ignored, and so are repeats that a node count lacks.
 
     Returns:
-        The residuals; None if fewer than two counts or MIN_REPEATS repeats are left.
+        The residuals, or None if fewer than two node counts or MIN_REPEATS repeats are left.
     """
     often = [each for each in times if len(each) >= MIN_REPEATS]
     common = sorted(set(often[0]).intersection(*often)) if len(often) > 1 else []
@@ -126,13 +125,13 @@ def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
     return Residuals(
         spread=float(np.sqrt(squares.sum() / freedom)),
         freedom=freedom,
-        # two counts have equal residuals, so they can't show growth
+        # two node counts have equal residuals, so they can't show growth
         grow=bool(counts > 2 and place @ squares > GROWS * variance**0.5 * squares.sum()),
     )
 
 
 def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> float | None:
-    """Return the geometric mean of the repeats' ratios of times; None without common repeats.
+    """Return the geometric mean of the ratios of times by repeat; None without common repeats.
 
     paired_ratio_interval() returns its interval. The mean of equal ratios is exact.
 
@@ -152,21 +151,22 @@ def paired_ratio_interval(
 ) -> Interval | None:
     """Return Student's t interval of a ratio of times above zero, paired by repeat.
 
-    Whatever slows all runs of a repeat cancels out in the ratio of its two times. The logarithms of
-    these ratios are assumed independent and normal: exp(m ± t s / sqrt n), where exp(m) is
-    paired_ratio(). With residuals, s is the spread of the whole sweep, and the one-sided bounds are
-    at 95%. If the spread grows with the node count, s is the pair's own spread with n - 1 degrees
-    of freedom (Montgomery, section 2.5), the one-sided bounds are the wider of the pair's at 95%
-    and the sweep's at 97.5%, and the interval is at least as wide as these. Without residuals, s is
-    the pair's own spread, and there are no one-sided bounds.
+    Anything that slows down all runs of a repeat cancels out in the ratio of its two times. The
+    logarithms of the ratios are assumed to be independent and normal, so the interval is
+    exp(m ± t s / sqrt n), where exp(m) is paired_ratio(). With residuals, s is the spread of the
+    whole sweep, and the one-sided bounds are at 95%. If the spread grows with the node count, s is
+    the spread of the pair with n - 1 degrees of freedom (Montgomery, section 2.5). The one-sided
+    bounds are then the wider of the pair's bounds at 95% and the sweep's bounds at 97.5%, and the
+    interval is at least as wide. Without residuals, s is the spread of the pair, and there are no
+    one-sided bounds.
 
     Args:
         numerator: Seconds by repeat.
         denominator: Seconds by repeat.
-        residuals: The residuals of the sweep with both node counts.
+        residuals: The residuals of the sweep, which includes both node counts.
 
     Returns:
-        The interval; None if fewer than MIN_REPEATS repeats have times on both sides.
+        The interval, or None if fewer than MIN_REPEATS repeats have times on both sides.
     """
     both = sorted(numerator.keys() & denominator.keys())
     if len(both) < MIN_REPEATS:
@@ -195,13 +195,13 @@ def paired_ratio_interval(
 
 
 def next_run_bound(values: Sequence[float]) -> float | None:
-    """Return the upper 95% prediction bound of one more value, which 19 of 20 values don't exceed.
+    """Return the upper 95% prediction bound of the next value, which 19 of 20 values don't exceed.
 
     It is exp(m + t s sqrt(1 + 1/n)), where m and s are the mean and the standard deviation of the
     logarithms of the n values, and t = prediction_factor(n) / sqrt(1 + 1/n) is the 95th percentile
     of Student's t with n - 1 degrees of freedom (Hahn and Meeker, *Statistical Intervals*, 1991,
-    section 4.7, on the log scale, since times and costs are positive and vary by factors). None for
-    fewer than MIN_REPEATS values, or if a value is not above zero.
+    section 4.7, on the log scale, since times and costs are positive and vary by factors). Return
+    None for fewer than MIN_REPEATS values, or if a value is not above zero.
     """
     if len(values) < MIN_REPEATS or min(values) <= 0:
         return None
@@ -223,13 +223,13 @@ def _around(middle: float, reach: float) -> Interval:
 
 
 def _logs(values: Sequence[float]) -> Floats:
-    """Return the logarithms in ascending order, all 0 if the values are equal.
+    """Return the logarithms in ascending order, or zeros if the values are all equal.
 
-    Rounding would otherwise give equal values a variance.
+    Otherwise, rounding errors would give equal values a variance.
     """
     times = np.sort(np.asarray(values, dtype=np.float64))
     odd = times[~(np.isfinite(times) & (times > 0))]
     if odd.size:
-        raise ValueError(f"values: got {odd[0]}; times must be finite and above zero")
+        raise ValueError(f"values: {odd[0]} is not a valid time; allowed: finite numbers above 0")
     logs = np.log(times)
     return logs if times[0] < times[-1] else np.zeros_like(logs)

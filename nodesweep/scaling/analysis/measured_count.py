@@ -1,4 +1,4 @@
-"""A measured node count in a recommendation, and comparisons of two such counts."""
+"""A measured node count in a recommendation, and comparisons with the baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
 # Bound on the slowdown from the night of this sweep to the night of the next run, in standard
-# deviations of nights: 19 of 20 slowdowns are smaller.
+# deviations between nights. 19 of 20 slowdowns are smaller.
 _NIGHTS = 1.6449 * math.sqrt(2)
 
 
@@ -22,9 +22,9 @@ _NIGHTS = 1.6449 * math.sqrt(2)
 class MeasuredCount:
     """A measured node count.
 
-    `efficiency_low` is the lower bound of the efficiency's 95% interval or, without an interval,
-    the efficiency. `doubling_ratio` is None if half the count was not measured, is flagged
-    throughput_only, or was too contended to be judged.
+    `efficiency_low` is the lower bound of the 95% interval of the efficiency or, without an
+    interval, the efficiency. `doubling_ratio` is None if half the node count was not measured, is
+    flagged throughput_only, or was too contended.
     """
 
     row: SummaryRow
@@ -36,17 +36,17 @@ class MeasuredCount:
 
     @property
     def usd(self) -> float | None:
-        """The expected cost of a result in USD, warm pool included; None: unknown."""
+        """The expected cost of a result in USD, including the warm pool; None if unknown."""
         return usd_per_result(self.row)
 
     @property
     def node_hours(self) -> float | None:
-        """The expected node-hours of a result if costs are in node-hours, else None."""
+        """The expected node-hours of a result, or None unless costs are in node-hours."""
         return node_hours_per_result(self.row)
 
     @property
     def seconds_per_result(self) -> float:
-        """The expected train time of a result, failed attempts included."""
+        """The expected train time of a result in seconds, including failed attempts."""
         return expected(self.seconds, self.row.per_result, "train_seconds") or self.seconds
 
     @property
@@ -69,8 +69,8 @@ class MeasuredCount:
         """Return the interval of an amount per result from the interval of a completed run.
 
         Args:
-            run: The amount of a completed run; None: unknown.
-            of_run: The interval of that amount; None: unknown.
+            run: The amount for a completed run, or None if unknown.
+            of_run: The interval of that amount, or None if unknown.
             quantity: The name of the amount.
         """
         per = self.row.per_result
@@ -81,13 +81,14 @@ class MeasuredCount:
 
     @property
     def cost_name(self) -> str:
-        """The name of the cost, for use in sentences."""
+        """The name of the cost in sentences."""
         return self.named("run cost", "cost per result", _has_pool(self.row))
 
     def named(self, of_run: str, of_result: str, has_pool: bool = False) -> str:
         """Return the name of an amount, with notes on failed attempts and the warm pool.
 
-        Attempts are left out if they may rule out the count, since completes() then names them.
+        Failed attempts that could rule out the node count are not noted, since completes() reports
+        them.
         """
         per = self.row.per_result
         notes = []
@@ -99,23 +100,23 @@ class MeasuredCount:
 
     @property
     def next_name(self) -> str:
-        """The subject of a prediction bound: "next result" if attempts failed, else "next run"."""
+        """What a prediction bound is for: "next result" if attempts failed, else "next run"."""
         return "next result" if self.row.per_result else "next run"
 
     @property
     def nights_reach(self) -> float | None:
-        """Bound on a slowdown from night to night, on the log scale; None without a history."""
+        """Bound on the slowdown from night to night, on the log scale; None without a history."""
         return None if self.row.night_sigma is None else _NIGHTS * self.row.night_sigma
 
     def next_run(self, run: float, in_session: float | None) -> float | None:
         """Return the upper 95% prediction bound of the next run's time or cost; None if unknown.
 
-        The spread within the session and, if a history shows it, the spread between nights are
-        combined as independent; with too few runs, the bound has only the spread between nights.
+        The bound combines the spread within the session and the spread between nights, if a history
+        shows it, as independent. With too few runs, it has only the spread between nights.
 
         Args:
             run: The mean time or cost of a completed run.
-            in_session: The bound within the session; None with too few runs.
+            in_session: The bound within the session, or None if there are too few runs.
         """
         if self.nights_reach is None:
             return in_session
@@ -124,54 +125,51 @@ class MeasuredCount:
 
     @property
     def is_same_model(self) -> bool:
-        """True unless the count is flagged throughput_only.
-
-        A flagged count's time is not a time-to-train.
-        """
+        """True unless the row is flagged throughput_only, so its time is not a time-to-train."""
         return "throughput_only" not in self.row.flags
 
     @property
     def is_contended(self) -> bool:
-        """True if the count's nodes were CPU-throttled or contended."""
+        """True if the nodes were CPU-throttled or contended."""
         return "starved" in self.row.flags
 
     @property
     def is_bounded(self) -> bool:
-        """True if the count's nodes were contended, but both ends of its time can be judged."""
+        """True if the nodes were contended, but the bounds of the time can be used."""
         return is_bounded(self.row)
 
     @property
     def is_unknown(self) -> bool:
-        """True if the count's nodes were so contended that its time cannot be judged."""
+        """True if the nodes were so contended that the time cannot be used."""
         return is_unknown(self.row)
 
     @property
     def least_share(self) -> float:
-        """Lower bound on the count's uncontended time, as a share of its time; 0 if unknown."""
+        """Lower bound of the time without contention, as a share of the time; 0 if unknown."""
         return (self.row.least_time_share or 0.0) if self.is_contended else 1.0
 
     @property
     def is_usable(self) -> bool:
-        """True if a recommendation may be based on the count's time."""
+        """True if a recommendation can be based on the time."""
         return self.is_same_model and not self.is_contended
 
 
 def is_bounded(row: SummaryRow) -> bool:
-    """Return True if the row's time is contended, but known within bounds that can be judged."""
+    """Return True if the nodes were contended, but the bounds of the row's time can be used."""
     share = row.least_time_share
     return "starved" in row.flags and share is not None and share >= LEAST_BOUNDED
 
 
 def is_unknown(row: SummaryRow) -> bool:
-    """Return True if the row's nodes were so contended that its time cannot be judged."""
+    """Return True if the nodes were so contended that the row's time cannot be used."""
     return "starved" in row.flags and not is_bounded(row)
 
 
 def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
-    """Return the cost relative to the baseline's, such as "9% more expensive" or "same cost".
+    """Compare the cost with the baseline, such as "9% more expensive" or "same cost".
 
-    Both costs include the warm pool after the run. If either is unknown or the baseline's is 0,
-    return the node-hours if these are the cost, else None.
+    Both costs include the warm pool after the run. If a cost is unknown or the baseline's is 0,
+    compare the node-hours if costs are in node-hours, else return None.
     """
     usd, base_usd = usd_per_result(row), usd_per_result(base)
     if usd is None or not base_usd:
@@ -185,7 +183,7 @@ def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
 
 
 def _hours_change(row: SummaryRow, base: SummaryRow) -> str | None:
-    """Return the node-hours relative to the baseline's if they are the cost, else None."""
+    """Compare the node-hours with the baseline if costs are in node-hours, else return None."""
     hours, base_hours = node_hours_per_result(row), node_hours_per_result(base)
     if hours is None or not base_hours:
         return None
@@ -210,10 +208,7 @@ def attempts_text(row: SummaryRow, note: str = "") -> str | None:
 
 
 def usd_per_result(row: SummaryRow) -> float | None:
-    """Return the expected cost of a result in USD, or of a run if no attempt failed.
-
-    None if unknown.
-    """
+    """Return the expected cost of a result (a run if no attempt failed) in USD; None if unknown."""
     return expected(row.costs.total_usd, row.per_result, "usd")
 
 
@@ -233,15 +228,12 @@ def faster_text(speedup: float | None) -> str:
 
 
 def rounded(number: float) -> float:
-    """Return the number rounded to nine significant digits.
-
-    Otherwise ties and exact limits would depend on rounding errors.
-    """
+    """Round to nine significant digits, so that ties and limits don't depend on rounding errors."""
     return float(f"{number:.9g}")
 
 
 def measured_counts(rows: Sequence[SummaryRow]) -> list[MeasuredCount]:
-    """Return the rows with a time and an efficiency, ascending; the first is the baseline."""
+    """Return the node counts with a time and an efficiency, ascending, the baseline first."""
     counts = []
     not_comparable = {
         row.nodes for row in rows if "throughput_only" in row.flags or is_unknown(row)

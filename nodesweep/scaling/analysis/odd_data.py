@@ -1,6 +1,6 @@
 """Report times that do not look like measurements (docs/statistics.md, "Odd data").
 
-Nothing is excluded or corrected, which is up to the reader.
+Nothing is excluded or corrected automatically.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from nodesweep.scaling.formats import (
 # Rounding a shorter time to whole seconds, by up to half a second either way, spans more than 1% of
 # the time.
 COARSE_SECONDS = 100
-# No network or cache changes the node-time by this factor in one doubling; minutes or milliseconds
-# entered as seconds do.
+# No network or cache changes the node-time by this factor in one doubling, but minutes or
+# milliseconds that were entered as seconds do.
 UNIT_FACTOR = 20
-# If more nodes take longer, a slow network may exceed UNIT_FACTOR: 8 nodes that take 3 times as
-# long as 1 node have 24 times the node-time. Minutes among seconds change it by a factor of 60/E.
+# If more nodes take longer, a slow network can exceed UNIT_FACTOR. For example, 8 nodes that take 3
+# times as long as 1 node have 24 times the node-time. Minutes among seconds give a factor of 60/E.
 SLOWER_FACTOR = 50
-# An outlier among three runs is more than this many times as far from the median as the third run,
-# and more than this share of the median away from it.
+# Of three runs, one is an outlier if its distance from the median is more than this many times the
+# distance of the third run, and more than this share of the median.
 OUTLIER_TIMES, OUTLIER_SHARE = 5, 0.05
-# By chance, 4 runs get slower with every run in 1 of 24 orders, and 5 runs in 1 of 120.
+# By chance, every run is slower than the one before in 1 of 24 orders of 4 runs, and 1 of 120 of 5.
 DRIFT_FROM_REPEATS = 4
 DRIFT_SHARE = 0.02
 
-_CONFIRM = "If they are right, confirm them with --confirm-units."
+_CONFIRM = "If they are correct, confirm them with --confirm-units."
 
 Times = Mapping[int, Sequence[float]]
 """Seconds of the used runs by node count, in order of the repeats."""
@@ -50,12 +50,12 @@ def find_odd(
     statistics_at: Mapping[int, ClockStatistics],
     least_repeats: int = MIN_REPEATS,
 ) -> Iterator[str]:
-    """Yield a note on each property of the times that measurements rarely have.
+    """Yield a note on each property of the times that is unusual for measurements.
 
     Args:
         times: Seconds of the used runs by node count.
         statistics_at: Statistics of the same times by node count.
-        least_repeats: Minimum number of runs of a count for its spread to be judged.
+        least_repeats: Minimum number of runs of a node count for its spread to be checked.
     """
     yield from _coarse(times, least_repeats)
     yield from _without_spread(times, least_repeats)
@@ -73,7 +73,7 @@ def _coarse(times: Times, least_repeats: int) -> Iterator[str]:
         if shortest < COARSE_SECONDS:
             yield (
                 "Whole seconds: no time has decimals, and the shortest is "
-                f"{format_seconds(shortest)}, so rounding may hide differences of more than 1%"
+                f"{format_seconds(shortest)}, so rounding can hide differences of more than 1%"
                 ". Give the times with decimals."
             )
 
@@ -91,7 +91,7 @@ def _without_spread(times: Times, least_repeats: int) -> Iterator[str]:
 def _unit_mistakes(times: Times) -> Iterator[str]:
     for nodes, factor in other_unit(times).items():
         yield (
-            f"A different unit at {nodes_text(nodes)}? Its node-time differs from that of "
+            f"A different unit at {nodes_text(nodes)}? The node-time differs from the node-time of "
             f"neighboring node counts by a factor of about {factor:.0f}, which no network "
             "causes: minutes instead of seconds are a factor of 60, milliseconds 1000. Check "
             "the times of that node count before you rely on these results."
@@ -99,10 +99,10 @@ def _unit_mistakes(times: Times) -> Iterator[str]:
 
 
 def other_unit(times: Times) -> dict[int, float]:
-    """Return the node counts whose node-time may be in another unit, each with a factor.
+    """Return the node counts whose times may be in a different unit, each with a factor.
 
-    Such a node-time is over UNIT_FACTOR times, or under 1/UNIT_FACTOR of, the node-times of both
-    nearest counts. The factor is its ratio to one of them.
+    Their node-time is more than UNIT_FACTOR times, or less than 1/UNIT_FACTOR times, the node-times
+    of both nearest node counts. The returned factor is the ratio to one of them.
     """
     counts = sorted(times)
     spent = {nodes: nodes * statistics.median(times[nodes]) for nodes in counts}
@@ -116,12 +116,12 @@ def other_unit(times: Times) -> dict[int, float]:
 
 
 def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
-    """Return (N, N, factor) for each pair of counts with times unlikely to be in one unit.
+    """Return (N, N, factor) for each pair of node counts whose times seem to differ in their unit.
 
-    Both N are the same if two runs of one count differ by more than UNIT_FACTOR. Otherwise, the
-    larger of two neighboring counts has less than 1/UNIT_FACTOR of the smaller one's node-time, or
-    more than SLOWER_FACTOR times that node-time while taking more than twice as long. Neither
-    parallelism nor its overhead causes such factors.
+    Both N are the same if two runs of one node count differ by more than UNIT_FACTOR. Otherwise,
+    the larger of two neighboring node counts has less than 1/UNIT_FACTOR of the node-time of the
+    smaller one, or it takes more than twice as long with more than SLOWER_FACTOR times the
+    node-time. Neither parallelism nor its overhead explains such factors.
     """
     found = [
         (nodes, nodes, max(at) / min(at))
@@ -141,7 +141,7 @@ def recommend_none_for_units(
 ) -> Recommendation | None:
     """Return a recommendation without a choice if the times may be in different units, else None.
 
-    `are_rates`: the times are seconds per sample, from rates in a table.
+    `are_rates` is True if the times are seconds per sample, computed from rates in a table.
     """
     doubtful = doubtful_units(times)
     measured = measured_counts(rows)
@@ -154,15 +154,15 @@ def recommend_none_for_units(
             measured,
             goals,
             lambda _: "the rates may not all be in samples per second",
-            f"No recommendation until the rates are checked: those {where} differ by a factor of "
-            f"about {factor:,.0f} per node. Give all rates in samples per second without thousands "
-            f"separators: 1.505 for 1505 is a factor of 1000. {_CONFIRM}",
+            f"No recommendation until the rates are checked: the rates {where} differ by a factor "
+            f"of about {factor:,.0f} per node. Give all rates in samples per second without "
+            f"thousands separators: 1.505 for 1505 is a factor of 1000. {_CONFIRM}",
         )
     why = "the times may not all be in seconds"
     reason = (
         f"No recommendation until the times are checked: the node-times {where} differ by a factor "
         f"of about {factor:,.0f}. Give all times in seconds without thousands separators: minutes "
-        f"among seconds are a factor of 60, and 5.940 for 5940 is one of 1000. {_CONFIRM}"
+        f"among seconds are a factor of 60, and 5.940 for 5940 is a factor of 1000. {_CONFIRM}"
     )
     return recommend_none(measured, goals, lambda _: why, reason)
 
@@ -181,9 +181,9 @@ def _fast_after_slow(statistics_at: Mapping[int, ClockStatistics]) -> Iterator[s
         half = nodes_text(nodes // 2)
         yield (
             f"The doubling ratio at {nodes_text(nodes)} is {format_ratio(ratio)}, although "
-            "efficiency is below 100% and doubling the nodes can give at most 2: either the runs "
-            f"of {half} were slow, or those of {nodes_text(nodes)} did less work. Repeat {half} "
-            "before trusting the ratio."
+            "efficiency is below 100% and doubling the nodes can give at most 2. Either the runs "
+            f"on {half} were slow, or the runs on {nodes_text(nodes)} did less work. Repeat the "
+            f"runs on {half} before you trust the ratio."
         )
 
 
@@ -196,16 +196,17 @@ def _outliers(times: Times) -> Iterator[str]:
         far, odd = max((below, low), (above, high))
         if far > OUTLIER_SHARE * middle and far > OUTLIER_TIMES * min(below, above):
             yield (
-                f"One outlier out of three at {nodes_text(nodes)}: {format_seconds(odd)} "
-                f"against a median of {format_seconds(middle)}. It is included in the mean and its "
-                "interval; check that run's log, and repeat this node count at least twice."
+                f"One outlier out of three at {nodes_text(nodes)}: {format_seconds(odd)}, "
+                f"compared to a median of {format_seconds(middle)}. It is included in the mean and "
+                "its interval; check the log of that run, and repeat this node count at least "
+                "twice."
             )
 
 
 def _drift(times: Times) -> Iterator[str]:
-    """Yield a note if runs get slower, or faster, with every repeat at all counts judged.
+    """Yield a note if every repeat is slower, or faster, than the one before at all node counts.
 
-    Counts with fewer than DRIFT_FROM_REPEATS runs are not judged.
+    Node counts with fewer than DRIFT_FROM_REPEATS runs are ignored.
     """
     long = {nodes: at for nodes, at in times.items() if len(at) >= DRIFT_FROM_REPEATS}
     steps = [later - earlier for at in long.values() for earlier, later in pairwise(at)]
@@ -221,7 +222,7 @@ def _drift(times: Times) -> Iterator[str]:
 
 
 def find_confounded(order: Sequence[int]) -> Iterator[str]:
-    """Yield a note if the runs of each node count were made in a row.
+    """Yield a note if the runs of each node count were executed in a row.
 
     `order` has the node count of each used run, in the order in which the runs started.
     """
@@ -229,15 +230,15 @@ def find_confounded(order: Sequence[int]) -> Iterator[str]:
     counts = set(order)
     if len(counts) > 1 and blocks == len(counts) < len(order):
         yield (
-            "Order and node count are confounded: the runs of each node count were made in a "
+            "Order and node count are confounded: the runs of each node count were executed in a "
             "row, so a machine that slowed down or sped up meanwhile looks like a slower or "
-            "faster node count. Intervals are then too narrow (docs/statistics.md). Make one "
-            "pass over all node counts per repeat, shuffled (sweep.order)."
+            "faster node count. Intervals are then too narrow (docs/statistics.md). Run one "
+            "shuffled pass over all node counts per repeat (sweep.order)."
         )
 
 
 def find_even_steps(counts: Sequence[int]) -> Iterator[str]:
-    """Yield a note on `counts`, at which all steady steps of a probe took equally long."""
+    """Yield a note on the node counts at which all steady steps of a probe took equally long."""
     if counts:
         yield (
             f"No variance among the steps of the probes at {counts_text(counts)}: all took exactly "

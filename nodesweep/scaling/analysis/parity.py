@@ -1,8 +1,8 @@
 """Convergence parity: evidence that a node count trained the same model as the baseline.
 
-A time is a time-to-train if the final metric is within the tolerance of the baseline's, or reached
-the target metric; otherwise the time measures throughput only (docs/method.md, "Convergence
-parity").
+A time is a time-to-train if the final metric is within the tolerance of the baseline's metric, or
+reached the target metric. Otherwise, the time measures throughput only (docs/method.md,
+"Convergence parity").
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ SIGNIFICANCE = 0.05
 class FinalMetric(Part):
     """The validation metric at the end of a run."""
 
-    name: str | None = Field(description="Name of the metric in the program; null: unknown.")
-    value: float = Field(description="Value of the metric; of several runs, the median.")
-    goal: str | None = Field(description="maximize or minimize; null: not reported by the program.")
+    name: str | None = Field(description="Name of the metric in the program; null if unknown.")
+    value: float = Field(description="Value of the metric, or the median over several runs.")
+    goal: str | None = Field(
+        description="maximize or minimize; null if the program did not report it."
+    )
 
 
 class Parity(Part):
@@ -38,8 +40,9 @@ class Parity(Part):
     verdict: Verdict = Field(
         description=(
             "baseline: this is the baseline; same: the final metric is within the tolerance;"
-            " reached_target: it reached the target; different: it is not shown to be the"
-            " baseline's, so the time measures throughput only; unknown: there is no evidence."
+            " reached_target: the final metric reached the target; different: the final metric is"
+            " not shown to match the baseline, so the time measures throughput only; unknown: there"
+            " is no evidence."
         )
     )
     reason: str = Field(description="The evidence for the verdict.")
@@ -54,22 +57,22 @@ def judge_parity(
     runs: int | None = None,
     pairs: Sequence[tuple[float, float]] = (),
 ) -> Parity:
-    """Judge the runs at one node count against the baseline's.
+    """Compare the models that the runs at one node count trained with the baseline.
 
-    If the baseline has a metric, a point without one, or with a different one, is not shown to have
-    trained the same model.
+    If the baseline has a metric, a node count without this metric is not shown to have trained the
+    same model.
 
     Args:
-        metric: The median of the runs' final metrics; None unless all runs reported the same
+        metric: The median of the final metrics of the runs; None unless all runs reported the same
             metric.
         values: The final metrics of the runs.
-        base: The baseline's metric.
-        base_values: The final metrics of the baseline's runs.
+        base: The metric of the baseline.
+        base_values: The final metrics of the runs of the baseline.
         rule: Target and tolerance.
-        runs: Number of runs; None: the number of values.
-        pairs: (value, baseline's value) of the repeats with both values, if a repeat has the same
-            seed at every node count. Only these values are then compared, since a model from a
-            different seed says nothing about the node count.
+        runs: Number of runs; None for the number of values.
+        pairs: (value, value of the baseline) of each repeat that has both, if a repeat uses the
+            same seed at every node count. Only these values are then compared, since a different
+            seed changes the model, too.
     """
     if base is not None and metric is None:
         return Parity(
@@ -80,7 +83,7 @@ def judge_parity(
     if base is not None and (base.name, base.goal) != (metric.name, metric.goal):
         return Parity(
             verdict="different",
-            reason=f"{_described(metric)} instead of the baseline's {_described(base)}",
+            reason=f"{_described(metric)} instead of {_described(base)} of the baseline",
         )
     if reaches(metric.value, rule.target_metric, metric.goal):
         reason = (
@@ -101,17 +104,17 @@ def judge_parity(
     same_repeats = f" over the {len(pairs)} repeats that both have" if is_partial else ""
     needed = "such repeats" if is_partial else "runs of each"
     reason = (
-        f"{format_value(reached)} against the baseline's {format_value(expected)}{same_repeats}, "
-        f"tolerance {format_value(rule.tolerance)}; not tested, since that takes "
+        f"{format_value(reached)} vs. the baseline's {format_value(expected)}{same_repeats}, "
+        f"tolerance {format_value(rule.tolerance)}; not tested, since a test requires "
         f"{TESTED_FROM_REPEATS} {needed}"
     )
     return Parity(verdict="same" if within else "different", reason=reason)
 
 
 def reaches(value: float, target: float | None, goal: str | None) -> bool:
-    """Return True if a metric is at least as good as the target by its goal.
+    """Return True if a metric is at least as good as the target.
 
-    The goal is to maximize or minimize. False without a target, or if the goal is unknown.
+    `goal` is maximize or minimize. Return False if there is no target or the goal is unknown.
     """
     if target is None or goal not in ("maximize", "minimize"):
         return False
@@ -123,7 +126,7 @@ def target_for(
 ) -> float | None:
     """Return the target if it applies to this metric, else None.
 
-    If the baseline has a metric, the target applies only to that metric.
+    If the baseline has a metric, the target only applies to that metric.
     """
     if base is None:
         return target
@@ -145,10 +148,10 @@ def _described(metric: FinalMetric) -> str:
 
 
 def _shortfall(difference: float, goal: str | None) -> float:
-    """Return the amount by which a value is worse than the baseline's.
+    """Return the amount by which a value is worse than the baseline.
 
-    `difference` is the baseline's value minus the value. Without a goal, every difference is taken
-    as worse.
+    `difference` is the value of the baseline minus the value. Without a goal, every difference
+    counts as worse.
     """
     if goal == "maximize":
         return difference
@@ -163,9 +166,9 @@ def _within(worse_by: float, tolerance: float) -> bool:
 def _test(
     values: Sequence[float], base_values: Sequence[float], goal: str | None, tolerance: float
 ) -> Parity:
-    """Test by a one-sided Welch t-test that the mean is not worse by the tolerance or more.
+    """Test with a one-sided Welch t-test that the mean is not worse by the tolerance or more.
 
-    Without a goal, a difference in either direction is taken as worse.
+    Without a goal, a difference in either direction counts as worse.
     """
     means = statistics.mean(values), statistics.mean(base_values)
     errors = _standard_error(values, means[0]), _standard_error(base_values, means[1])
@@ -180,14 +183,14 @@ def _test(
 
 
 def _test_pairs(pairs: Sequence[tuple[float, float]], goal: str | None, tolerance: float) -> Parity:
-    """Test by a paired t-test that the mean difference is not worse by the tolerance or more."""
+    """Test with a paired t-test that the mean difference is not worse by the tolerance or more."""
     lost = [base_value - value for value, base_value in pairs]
     mean, count = statistics.mean(lost), len(lost)
-    # With a second side that does not vary, Welch's test is the t-test of the differences.
+    # If the second side does not vary, Welch's test is the t-test of the differences.
     errors = _standard_error(lost, mean), 0.0
     p_value = _p_not_worse(_shortfall(mean, goal), errors, (count, count), tolerance)
     reason = (
-        f"one-sided t-test of the {count} repeats' differences against a loss of"
+        f"one-sided t-test of the differences of {count} repeats against a loss of"
         f" {format_value(tolerance)}: p = {p_value:.2g}"
     )
     return Parity(verdict="same" if p_value < SIGNIFICANCE else "different", reason=reason)
@@ -196,7 +199,7 @@ def _test_pairs(pairs: Sequence[tuple[float, float]], goal: str | None, toleranc
 def _p_not_worse(
     worse_by: float, errors: Sequence[float], counts: Sequence[int], tolerance: float
 ) -> float:
-    """Return the p-value: the probability of a mean this good if it is worse by the tolerance.
+    """Return the p-value, the probability of a mean this good if it is worse by the tolerance.
 
     It is 0 or 1 if the runs do not vary at all.
     """
@@ -213,7 +216,7 @@ def _p_not_worse(
 def _standard_error(sample: Sequence[float], mean: float) -> float:
     """Return the standard error of the mean of the sample.
 
-    math.dist scales its input, so that squares of deviations neither underflow to 0 nor overflow.
+    math.dist scales its input, so squared deviations neither underflow to 0 nor overflow.
     """
     count = len(sample)
     return math.dist(sample, [mean] * count) / math.sqrt(count * (count - 1))

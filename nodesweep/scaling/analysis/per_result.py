@@ -1,11 +1,12 @@
 """The expected cost and time of a result, which is a completed run with the failures before it.
 
-The attempts at a node count are taken as independent trials that complete with the same probability
-p. A result then takes (1 - p) / p failed attempts on average (geometric distribution), so
+The attempts at a node count are modeled as independent trials that complete with the same
+probability p. A result then takes (1 - p) / p failed attempts on average (geometric distribution),
+so
 
     result = completed run + failures per result x mean failed attempt
 
-for cost and time alike, with the observed odds (failed / completed) as failures per result. The
+for both cost and time, with the observed odds (failed / completed) as failures per result. The
 uncertainty of p comes from its Jeffreys posterior, Beta(completed + 1/2, failed + 1/2) (Brown, Cai
 and DasGupta, *Statistical Science* 16(2), 2001, section 4.3). JobOutcome.is_failure defines which
 attempts are failures.
@@ -27,47 +28,47 @@ from nodesweep.scaling.report_part import Part
 
 Quantity = Literal["usd", "train_seconds", "submit_to_end_seconds", "node_hours"]
 LEAST_COMPLETED = 0.5
-"""Minimum share of attempts that complete at a recommended count, if any attempt failed."""
+"""Minimum share of attempts that must complete at a recommended node count."""
 
 
 class Amounts(Part):
-    """The cost and the times of an attempt or a result; null: unknown."""
+    """The cost and the times of an attempt or a result; unknown amounts are null."""
 
-    usd: float | None = Field(description="Cost, warm pool included.")
+    usd: float | None = Field(description="Cost, including the warm pool.")
     train_seconds: float | None = Field(
         description=(
-            "Train time. For a failed attempt, the Training phase or, if that is unknown, the "
-            "billed or the train time."
+            "Train time. For a failed attempt, the time in the Training phase or, if that is "
+            "unknown, the billed time or the train time."
         )
     )
     submit_to_end_seconds: float | None = Field(description="Time from submission to end.")
     node_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
-        description="Billed node-hours; only if costs are in node-hours.",
+        description="Billed node-hours; absent unless costs are in node-hours.",
     )
 
 
 class PerResult(Part):
     """The attempts at one node count, and the expected cost and times of a result."""
 
-    completed: int = Field(description="On-demand attempts that completed.")
+    completed: int = Field(description="Number of on-demand attempts that completed.")
     failed: int = Field(
         description=(
-            "On-demand attempts that failed because of the job or the platform; attempts stopped "
-            "on request or refused before they started are not counted."
+            "Number of on-demand attempts that failed because of the job or the platform, without "
+            "attempts that were stopped on request or refused before they started."
         )
     )
     completed_share: Interval = Field(
         description="90% interval of the share of attempts that complete; each bound holds at 95%."
     )
     failed_attempt: Amounts = Field(
-        description="Means of the failed attempts; for an unknown amount, a completed run's is "
-        "used."
+        description="Means over the failed attempts; an unknown amount is replaced by the amount "
+        "of a completed run."
     )
     result: Amounts = Field(
         description=(
-            "Expected amounts of a result: a completed run (geometric mean) + failed / completed x "
+            "Expected amounts of a result: completed run (geometric mean) + failed / completed x "
             "failed_attempt."
         )
     )
@@ -78,7 +79,7 @@ class PerResult(Part):
         return f"{self.completed} of {self.completed + self.failed} attempts completed"
 
     def interval(self, low: float, high: float, quantity: Quantity) -> Interval:
-        """Return the interval of a result's amount from the bounds of a completed run's amount."""
+        """Return the interval of an amount per result from its bounds for a completed run."""
         share, lost = self.completed_share, getattr(self.failed_attempt, quantity)
         fewest, most = (1 / bound - 1 for bound in (share.high, share.low))
         return Interval(low=low + fewest * lost, high=high + most * lost, level=share.level)
@@ -89,12 +90,12 @@ def per_result(
 ) -> PerResult | None:
     """Return the expected amounts of a result at one node count.
 
-    None unless some attempts completed and some failed.
+    Return None unless some attempts completed and some failed.
 
     Args:
         attempts: All attempts, each with its cost in USD.
-        run: Means of the used runs; probes have their projected values.
-        clock: The report's train clock.
+        run: Means of the used runs, with projected values for probes.
+        clock: The train clock of the report.
     """
     on_demand = [(outcome, usd) for outcome, usd in attempts if not outcome.spot]
     completed = sum(outcome.completed for outcome, _ in on_demand)
@@ -118,10 +119,10 @@ def per_result(
 
 
 def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> float | None:
-    """Return the expected cost of a completed run on spot, interruptions and failures included.
+    """Return the expected cost of a completed run on spot, including interruptions and failures.
 
-    It is the total cost of the attempts over the number of completed ones; None if no attempt
-    completed, or if a cost is unknown.
+    It is the total cost of the attempts divided by the number that completed. Return None if no
+    attempt completed, or if a cost is unknown.
 
     Args:
         attempts: All attempts at one node count, each with its cost in USD.
@@ -137,8 +138,8 @@ def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> 
 def expected(run: float | None, per: PerResult | None, quantity: Quantity) -> float | None:
     """Return the expected amount of a result from the amount of a completed run; None if unknown.
 
-    It is the amount of the run if no attempt failed, or if an older report lacks the amount of the
-    failed attempts.
+    It is the amount of the run if no attempt failed, or if an older report does not have the amount
+    of the failed attempts.
     """
     lost = None if per is None else getattr(per.failed_attempt, quantity)
     if run is None or per is None or lost is None:
@@ -152,9 +153,9 @@ def next_result_bound(
     """Return the upper 95% prediction bound of the next result.
 
     Args:
-        next_run: The bound of the next completed run; None: unknown.
-        per: The attempts; None if no attempt failed.
-        quantity: The name of the bounded amount.
+        next_run: The bound of the next completed run, or None if unknown.
+        per: The attempts, or None if no attempt failed.
+        quantity: The name of the amount.
         more_runs: Number of further completed runs to assume, with failures at the observed rate.
     """
     if next_run is None or per is None:
@@ -168,7 +169,7 @@ def next_result_bound(
 def share_interval(completed: float, failed: float) -> Interval:
     """Return the 90% Jeffreys interval of the share of attempts that complete.
 
-    Each bound by itself is a one-sided 95% bound, and a decision uses only one of the two.
+    Each bound is a one-sided 95% bound, and a decision only uses one of the two.
     """
     low, high = betaincinv(completed + 0.5, failed + 0.5, [1 - LEVEL, LEVEL])
     return Interval(low=float(low), high=float(high), level=round(2 * LEVEL - 1, 9))
@@ -177,8 +178,8 @@ def share_interval(completed: float, failed: float) -> Interval:
 def max_failures(completed: float, failed: float) -> int:
     """Return the number of failures before a result that 19 of 20 results do not exceed.
 
-    With the posterior Beta(a, b) of p, more than k failures have the probability E[(1 - p)^(k + 1)]
-    = product over i = 0 … k of (b + i) / (a + b + i).
+    With the posterior Beta(a, b) of p, the probability of more than k failures is
+    E[(1 - p)^(k + 1)] = product over i = 0 … k of (b + i) / (a + b + i).
     """
     a, b = completed + 0.5, failed + 0.5
     failures, exceeded = 0, b / (a + b)
@@ -189,10 +190,10 @@ def max_failures(completed: float, failed: float) -> int:
 
 
 def _spent(outcome: JobOutcome, usd: float | None, clock: TrainClock | None) -> Amounts:
-    """Return the amounts of a failed attempt; one that never got its instances cost nothing.
+    """Return the amounts of a failed attempt, which cost nothing if it never got its instances.
 
-    The amounts of a full run are unknown for a failed probe, and seconds per sample are unknown for
-    any failed attempt.
+    The amounts of a full run are unknown for a failed probe. If times are per sample, the train
+    time of a failed attempt is unknown.
     """
     waited, phases = outcome.clocks.submit_to_end_seconds, outcome.phases
     trained = phases.get("Training", outcome.clocks.billable_seconds)

@@ -1,4 +1,4 @@
-"""The hourly price of a node with its source and date, or the reason why it is unknown."""
+"""The hourly price of a node with its source and date, or the reason why the price is unknown."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from nodesweep.scaling.report_part import Part
 
 SECONDS_PER_HOUR = 3600
 OLD_PRICE_DAYS = 90
-"""Age above which a price is shown with its age, since AWS changes prices a few times a year."""
+"""Age above which a price is shown with its age; AWS changes prices a few times a year."""
 
 
 class Price(Part):
     """The price of one node per hour; if `usd_per_hour` is None, `reason` explains why."""
 
-    instance_type: str | None = Field(description="Instance type the price is for; null: unknown.")
+    instance_type: str | None = Field(description="Priced instance type; null if unknown.")
     usd_per_hour: float | None = Field(
-        ge=0, description="USD per node-hour; null: unknown, see `reason`."
+        ge=0, description="USD per node-hour; null if unknown, for the reason in `reason`."
     )
     purchase_option: str = Field(
         default="on-demand", description="Purchase option of the nodes, such as on-demand."
     )
-    region: str | None = Field(default=None, description="AWS region the price applies to.")
-    source: str | None = Field(default=None, description="Source that the price was read from.")
-    date: str | None = Field(default=None, description="ISO date on which the price was read.")
+    region: str | None = Field(default=None, description="AWS region of the price.")
+    source: str | None = Field(default=None, description="Source of the price.")
+    date: str | None = Field(default=None, description="ISO date on which the price was retrieved.")
     reason: str | None = Field(
         default=None, description="Why the price is unknown; null if it is known."
     )
@@ -40,7 +40,7 @@ class Price(Part):
 
 
 def price_of(instance: InstanceType, region: str) -> Price:
-    """Return the catalogue's price of a node in `region`, or an unknown price with the reason."""
+    """Return the catalogue price of a node in `region`, or an unknown price with the reason."""
     usd = instance.on_demand_usd_per_hour
     if usd is None:
         reason = instance.price_note or "the catalogue has none"
@@ -67,7 +67,7 @@ def unknown_price(instance_type: str | None, reason: str) -> Price:
 
 
 def old_price_text(price: Price, today: datetime.date) -> str | None:
-    """Return e.g. "is from 2026-01-05 (120 days old)"; None for a recent, undated or unknown price.
+    """Return a clause such as "is from 2026-01-05 (120 days old)" if the price is old, else None.
 
     Args:
         price: The price.
@@ -89,7 +89,7 @@ def charged_hours(nodes: int, seconds: float | None, price: Price | None) -> flo
 
 
 def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> float | None:
-    """Return the cost in USD of `nodes` nodes for `seconds`; None if time or price is unknown."""
+    """Return the cost of nodes for some seconds in USD; None if the time or price is unknown."""
     if seconds is None or price is None or price.usd_per_hour is None:
         return None
     return nodes * seconds * price.usd_per_hour / SECONDS_PER_HOUR

@@ -1,14 +1,14 @@
 """Time to a quality target if the batch grows, estimated from the noise of the gradients.
 
-With its learning rate tuned, a batch of B samples needs S(B) = S_min (1 + B_noise/B) steps to reach
-a loss, and so a number of samples in proportion to B + B_noise (McCandlish et al. 2018, arXiv
-1812.06162, equations 2.7 and 2.11). The squared norm of the batch's gradient is on average
+If its learning rate is tuned, a batch of B samples needs S(B) = S_min (1 + B_noise/B) steps to
+reach a loss, so the number of samples is proportional to B + B_noise (McCandlish et al. 2018, arXiv
+1812.06162, equations 2.7 and 2.11). The squared norm of the batch gradient is on average
 |G|^2 (1 + B_noise/B) (appendix A.1). From the norms at two batch sizes, signal_shares() computes
-the share of |G|^2 in it, which is S_min/S(B). The mean of that share over a run describes the whole
+the share of |G|^2 in it, which is S_min/S(B). The mean of this share over a run describes the whole
 run, although B_noise grows during the training.
 
-The range has two causes: the spread of the windows and runs, and the model itself, which
-benchmarks/noise_scale.py compares with measured steps.
+Ranges include the spread between windows and runs, and the error of the model, which
+benchmarks/noise_scale.py checks against measured steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.t_distribution import t_quantile
 
 MODEL_FACTOR = 2.0
-"""Factor by which the model's critical batch may be off in either direction, besides the noise."""
+"""Factor by which the model can be wrong about the critical batch, in addition to the noise."""
 _LEAST_WINDOWS = 4
 _LEAST_CROWDING = 1e-12  # below this, the critical batch exceeds any batch in use
 _LEAST_SHARE = -1e6  # a share below this is not a measurement
@@ -48,28 +48,28 @@ class CountToTarget(Part):
     speedup: float = Field(description="Ratio of the time to the target at N0 to the time at N.")
     speedup_range: tuple[float, float] = Field(description="Range of `speedup`.")
     passed: Passed = Field(
-        description="yes: the batch is above the whole range of the critical batch; maybe: within "
-        "that range; no: below it."
+        description="yes: the global batch is above the range of the critical batch; maybe: it is "
+        "within the range; no: it is below."
     )
 
 
 class QualityTarget(Part):
-    """Time to a quality target, estimated for learning rates that are tuned for each batch."""
+    """Time to a quality target, if the learning rate is tuned for each batch size."""
 
     critical_batch: float | None = Field(
         description=(
             "Gradient noise scale: the batch size that needs twice the minimum steps and twice "
-            "the minimum samples; null: too large to measure."
+            "the minimum samples; null if it is too large to measure."
         )
     )
     critical_batch_range: tuple[float, float | None] = Field(
-        description="Range of `critical_batch`; null: unbounded."
+        description="Range of `critical_batch`; null if unbounded."
     )
     runs: int = Field(description="Number of runs in which the noise was measured.")
     partial: bool = Field(
         description=(
-            "True if runs may have ended early: the noise scale grows during training, so it has "
-            "no upper bound."
+            "True if runs may have ended early. The noise scale grows during training, so it then "
+            "has no upper bound."
         )
     )
     nodes: int = Field(description="N0, the node count that all ratios are relative to.")
@@ -79,7 +79,7 @@ class QualityTarget(Part):
 
 
 class Crowding(NamedTuple):
-    """1/B_noise with its range, in 1/samples; 0: too much noise to measure, infinite: no noise."""
+    """1/B_noise with its range, in 1/samples. 0 is too much noise to measure, infinity no noise."""
 
     low: float
     middle: float
@@ -89,13 +89,13 @@ class Crowding(NamedTuple):
 def find_quality_target(
     rows: Sequence[SummaryRow], used: Sequence[JobOutcome], sized: bool = False
 ) -> QualityTarget | None:
-    """Return the estimate; None if the batch does not grow, or the noise was not measured.
+    """Return the estimate, or None if the batch does not grow or the noise was not measured.
 
     Args:
-        rows: The summary's rows, ascending.
+        rows: The summary rows, ascending.
         used: The runs behind the rows.
-        sized: True if the config sets the length of the runs, which may end before the training
-            would.
+        sized: True if the config sets the length of the runs, so they may end before the training
+            is finished.
     """
     base = next((row for row in rows if row.train.speedup is not None), None)
     known = [(outcome, crowding(outcome.metrics)) for outcome in used]
@@ -124,7 +124,7 @@ def find_quality_target(
 
 
 def crowding(metrics: Any) -> Crowding | None:
-    """Return a run's 1/B_noise with a 95% interval; None if metrics.json lacks valid data."""
+    """Return 1/B_noise of a run with a 95% interval; None if metrics.json has no valid data."""
     section = nested_value(metrics, ("gradient_noise",))
     sizes = [positive_or_none(nested_value(section, (f"{each}_batch_size",))) for each in _SIZES]
     squares = [_squares(nested_value(section, (f"{each}_squares",))) for each in _SIZES]
@@ -144,10 +144,10 @@ def crowding(metrics: Any) -> Crowding | None:
 def signal_shares(
     small: float, of_small: Sequence[float], large: float, of_large: Sequence[float]
 ) -> list[float]:
-    """Return the share of |G|^2 in each squared norm of the larger batch; by chance also below 0.
+    """Return the share of |G|^2 in each squared norm of the larger batch.
 
     Since E[q] = |G|^2 + tr(S)/b and E[Q] = |G|^2 + tr(S)/B, the share |G|^2/Q is
-    (B - b q/Q) / (B - b).
+    (B - b q/Q) / (B - b). It can be below 0 by chance.
 
     Args:
         small: Samples of the smaller batch, b.
@@ -164,7 +164,7 @@ def pool(runs: Sequence[Crowding], partial: bool = False) -> Crowding:
 
     Args:
         runs: The values of one or more runs.
-        partial: True if a run may have ended early, so that B_noise has no upper bound.
+        partial: True if a run may have ended early, so B_noise has no upper bound.
     """
     low, middle, high = (median(each) for each in zip(*runs, strict=True))
     return Crowding(0.0 if partial else low / MODEL_FACTOR, middle, high * MODEL_FACTOR)
@@ -185,7 +185,6 @@ _SIZES = ("small", "large")
 
 
 def _squares(values: Any) -> list[float]:
-    """Return the squared norms; [] if any is not a number above 0."""
     read = [positive_or_none(value) for value in values] if isinstance(values, list) else []
     known = [value for value in read if value is not None]
     return known if len(known) == len(read) else []

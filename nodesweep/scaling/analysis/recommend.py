@@ -1,11 +1,11 @@
 """Recommend a node count from the summary rows, and find the time-cost Pareto front.
 
-The efficiency rule picks the largest count whose efficiency and doubling ratio meet their limits.
-With a deadline, the deadline rule (deadline.py) picks the cheapest count that meets it instead, and
-with a value of an hour, its rule (hour_value.py) the count with the least cost plus waiting. Every
-limit is passed, failed or undecided (verdicts.py). Every measured count but the chosen one gets the
-reason against it, and an undecided count also the runs that would decide it
-(docs/recommendation.md; docs/method.md, "Cost and recommendation").
+The efficiency rule picks the largest node count whose efficiency and doubling ratio meet their
+limits. If there is a deadline, the deadline rule (deadline.py) picks the cheapest node count that
+meets it instead. If there is a value of an hour, hour_value.py picks the node count with the least
+cost plus waiting. The verdict for each limit is pass, fail or undecided (verdicts.py). All measured
+node counts except the chosen one get the reason against them, and undecided ones get the runs that
+would decide (docs/recommendation.md; docs/method.md, "Cost and recommendation").
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ def recommend(
     goals: RecommendationConfig,
     own: OwnJudge | None = None,
 ) -> Recommendation | None:
-    """Recommend one of the measured counts; return None for fewer than two.
+    """Recommend one of the measured node counts; return None if there are fewer than two.
 
-    No count is chosen if convergence is unknown at a count, unless a larger count than the baseline
-    is the answer. A deadline needs the times of runs, not rates.
+    No node count is chosen if convergence is unknown at one of them, unless the answer is a larger
+    node count than the baseline. A deadline needs times of runs, not rates.
 
     Args:
         rows: The summary rows.
         goals: Limits, deadline and budget.
-        own: The recommendation function of the design, if it has one. It decides unless there is a
-            deadline, a value of an hour, a budget per run, a failed attempt, or a contended count
-            whose time is known within bounds.
+        own: The recommendation function of the design, if it has one. It is not used if there is a
+            deadline, a value of an hour, a budget per run, a failed attempt, or a contended node
+            count whose time has known bounds.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -87,19 +87,19 @@ def recommend(
 def _recommend(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, own: OwnJudge | None
 ) -> Recommendation:
-    # a deadline and the value of an hour need no baseline to compare with
+    # the rules for a deadline and the value of an hour don't need the baseline
     is_ratio = goals.deadline_seconds is None and goals.hour_value_usd is None
     if measured[0].is_unknown and is_ratio:
         return _recommend_none_for_contended(
-            measured, goals, "every count is compared with the baseline"
+            measured, goals, "every node count is compared with the baseline"
         )
     known = [count for count in measured if not count.is_unknown]
     if len(known) < len(measured):
         if len(known) < 2:
-            why = "no other count is left to compare with"
+            why = "no other node count is left to compare with"
             return _recommend_none_for_contended(measured, goals, why)
         if not any(count.is_same_model for count in known):
-            why = "the other counts trained a different model"
+            why = "the other node counts trained a different model"
             return _recommend_none_for_contended(measured, goals, why)
     if goals.deadline_seconds is not None:
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
@@ -121,11 +121,10 @@ def pareto_front(
 ) -> tuple[int, ...]:
     """Return the node counts on the front of train time and cost, ascending.
 
-    A count is on the front if no other count is at least as good in both and better in one, so
-    counts equal in both stay. Time and cost are expected values for a result, failed attempts
-    included; `spent` returns the cost of a count. () if no cost is known. Counts without a time or
-    a cost are left out, and so are contended and throughput-only counts, whose times are not valid
-    times-to-train.
+    A node count is on the front if no other one is at least as good in both and better in one. Time
+    and cost are expected values for a result, including failed attempts, and `spent` returns the
+    cost. Node counts without a time or a cost are left out, and so are contended and
+    throughput-only ones, whose times are not valid times-to-train.
     """
     points = sorted(
         (rounded(count.seconds_per_result), rounded(usd), count.nodes)
@@ -176,7 +175,7 @@ def _by_efficiency(
 
 
 def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationConfig) -> JudgeOne:
-    """Return the function that judges one of the counts by the limits of the efficiency rule."""
+    """Return the function that checks a node count by the limits of the efficiency rule."""
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
     times = [(rounded(count.seconds_per_result), count) for count in measured if count.is_usable]
@@ -184,7 +183,7 @@ def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationCo
     def judge(count: MeasuredCount) -> JudgedCount:
         share = completes(count)
         if count is base and share is not None and share.answer == "undecided":
-            share = None  # the baseline is still chosen if nothing larger passes
+            share = None  # the baseline is still chosen if no larger node count passes
         return judged_count(
             count.nodes,
             (
@@ -203,7 +202,7 @@ def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationCo
 def _smaller_as_fast(
     count: MeasuredCount, times: Sequence[tuple[float, MeasuredCount]]
 ) -> list[MeasuredCount]:
-    """Return the smaller counts that are at least as fast, ascending; `times` are rounded."""
+    """Return the smaller node counts that are at least as fast, ascending; `times` are rounded."""
     limit = rounded(count.seconds_per_result)
     return [other for seconds, other in times if other.nodes < count.nodes and seconds <= limit]
 
@@ -211,10 +210,10 @@ def _smaller_as_fast(
 def _next_efficient(
     measured: Sequence[MeasuredCount], eligible: Sequence[MeasuredCount]
 ) -> MeasuredCount | None:
-    """Return the next smaller count that passes; None if no count passes.
+    """Return the next smaller node count that passes, or None if no node count passes.
 
-    If only one count passes, return the other usable count with the highest lower bound of its
-    efficiency, or None if there is none.
+    If only one passes, return the usable node count with the highest lower bound of the efficiency
+    among the others, or None if there is none.
     """
     if len(eligible) != 1:
         return eligible[-2] if eligible else None
@@ -252,8 +251,8 @@ def _efficiency_reason(
     if chosen.doubling_ratio is None:
         notes = [
             (
-                f"the doubling ratio at {nodes_text(chosen.nodes)} was not judged, since there is "
-                "no train time at half that count"
+                f"the doubling ratio at {nodes_text(chosen.nodes)} was not checked, since there is "
+                "no train time at half that node count"
             ),
             *notes,
         ]
@@ -266,9 +265,9 @@ def _efficiency_reason(
 
 
 def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
-    """Return a note on counts with too few repeats in common with the baseline; [] if none.
+    """Return a note on node counts that have too few repeats in common with the baseline.
 
-    Their runs are enough, but the ratios of a shuffled sweep are paired by repeat.
+    They have enough runs, but the ratios of a shuffled sweep are paired by repeat.
     """
     base = measured[0]
     few = [
@@ -288,9 +287,9 @@ def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
 def _recommend_none_for_contended(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, why: str
 ) -> Recommendation:
-    """Return a recommendation without a choice, since counts were too contended to judge.
+    """Return a recommendation without a choice, since node counts were too contended.
 
-    `why` is a clause on why the other counts give no answer.
+    `why` is a clause on why the other node counts don't give an answer.
     """
     return recommend_none(
         measured,
@@ -305,9 +304,9 @@ def _recommend_none_for_contended(
 def _unless_next_contended(
     recommendation: Recommendation, measured: Sequence[MeasuredCount]
 ) -> Recommendation:
-    """Drop the choice if the next larger count, which may be better, was too contended.
+    """Drop the choice if the next larger node count, which may be better, was too contended.
 
-    Undecided counts in between are skipped.
+    Undecided node counts in between are skipped.
     """
     if recommendation.chosen is None:
         return recommendation
@@ -321,7 +320,7 @@ def _unless_next_contended(
         return recommendation
     this = Choice(
         nodes=chosen,
-        reason=f"{nodes_text(unknown.nodes)} may be better, but were too contended to judge",
+        reason=f"{nodes_text(unknown.nodes)} may be better, but were too contended to tell",
     )
     passes = [] if chosen == measured[0].nodes else [f"{nodes_text(chosen)} passed all limits"]
     return recommendation.model_copy(

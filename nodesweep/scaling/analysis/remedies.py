@@ -1,14 +1,13 @@
-"""Changes to a job that scales poorly, with the saving predicted for each.
+"""Changes to a job that scales poorly, with the predicted saving of each.
 
 REMEDIES has one row per change. If the parts of T (step_budget.py) allow a prediction, the row has
-a function for the share of T that a run would save: `expected` if the row's assumption holds, and
-`most`, the largest possible saving. If the change leaves the share f(N) of T(N), the efficiency
-E(N) becomes E(N) f(N0) / f(N), since the change also applies to the baseline. f(N) is at least
-E(N) f(N0), so that no predicted efficiency exceeds 1; only other effects, such as caching, could
-cause that.
+a function for the share of T that a run would save: `expected` if the assumption of the row holds,
+and `most`, the largest possible saving. If the change leaves the share f(N) of T(N), the efficiency
+E(N) becomes E(N) f(N0) / f(N), since the change also applies to the baseline. f(N) is limited to at
+least E(N) f(N0), since only other effects, such as caching, could raise the efficiency above 1.
 
-Side effects are not predicted: a larger batch may compute faster and need more samples for the same
-loss, and compressing gradients takes time, too.
+Side effects are not predicted: a larger batch may compute faster but need more samples for the same
+loss, and compressing gradients takes time.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ GUIDE = "Amazon SageMaker developer guide, Distributed training"
 BLOG = "AWS blog, Run PyTorch Lightning and native PyTorch DDP on Amazon SageMaker Training"
 LOADER_DOC = "PyTorch documentation, torch.utils.data"
 _LEAST_LEFT = 0.01
-"""Minimum share of T that a change is assumed to leave."""
+"""Minimum share of T that is assumed to remain after a change."""
 
 
 class Setting(NamedTuple):
     """The facts about a sweep that decide which changes are possible."""
 
     uses_ddp: bool = True
-    """True unless the config shows another kind of parallelism."""
+    """True unless the config shows a different kind of parallelism."""
     compresses: bool = False
     """True if the shipped program already sends 16-bit gradients."""
     uses_fsdp: bool = False
@@ -66,29 +65,29 @@ class Setting(NamedTuple):
 
 
 class Saving(NamedTuple):
-    """Shares of T that a change saves if its assumption holds (`expected`) and at most (`most`)."""
+    """The shares of T that a change saves if its assumption holds, and at most."""
 
     expected: float
     most: float
 
 
 class Remedy(NamedTuple):
-    """One change: the part of T that it shortens, the sweeps it suits, and the predicted saving."""
+    """A change, the part of T that it shortens, when it is possible, and the predicted saving."""
 
     name: Name
     change: str
-    """The change in words, with {node} as the placeholder for the slowest node's name."""
+    """The change in words, with {node} as the placeholder for the slowest node."""
     cause: Cause
     source: str
     is_possible: Callable[[Setting], bool]
     assumes: str | None = None
     saving: Callable[[RunBudget], Saving] | None = None
     unmeasured: str | None = None
-    """The unmeasured quantity that a prediction would need; None if there is a prediction."""
+    """The unmeasured quantity that a prediction would need; None if the saving is predicted."""
 
 
 def _double_batch(run: RunBudget) -> Saving:
-    """Return half of the communication and the optimizer; at most, also half of the waiting.
+    """Save half of the communication and the optimizer and, at most, half of the waiting.
 
     These happen once per optimizer step.
     """
@@ -97,33 +96,33 @@ def _double_batch(run: RunBudget) -> Saving:
 
 
 def _halve_bytes(run: RunBudget) -> Saving:
-    """Return half of the exposed communication; at most, all of it.
+    """Save half of the exposed communication and, at most, all of it.
 
-    If the whole communication C is halved, of which e = C - h is exposed, max(0, C/2 - h) is left:
-    at least e/2 is saved, and all of it if h is C/2 or more. C is not measured.
+    If the communication C is halved, of which e = C - h is exposed, then max(0, C/2 - h) is left.
+    This saves at least e/2, and all of it if h is C/2 or more. C is not measured.
     """
     exposed = run.shares["communication"]
     return Saving(exposed / 2, exposed)
 
 
 def _without_gathering(run: RunBudget) -> Saving:
-    """Return a third of the exposed communication; at most, all of it.
+    """Save a third of the exposed communication and, at most, all of it.
 
-    DDP moves two model sizes per step, FSDP three.
+    DDP transfers twice the size of the model per step, FSDP three times.
     """
     exposed = run.shares["communication"]
     return Saving(exposed / 3, exposed)
 
 
 def _double_workers(run: RunBudget) -> Saving:
-    """Return the part of the data wait in which the CPU is idle, at most half of T.
+    """Save the part of the data wait in which the CPU is idle, up to half of T.
 
-    A loader that training waits for is busy all of T, and twice as fast, it is busy for half of T.
-    CPU time beyond the computation is taken as the loader's work, which more processes do not
-    shorten, unless they do it while the node communicates.
+    A loader that the training waits for is busy during all of T, so twice as many workers are busy
+    for half of T. CPU time beyond the computation is attributed to the loader. More processes do
+    not shorten it, unless they do this work while the node communicates.
 
-    The cost of more processes is unknown: on nodes with a single, mostly busy core of 0.2 vCPUs,
-    they saved nothing of a predicted 11% (benchmarks/results/remedies-2026-11-27.json).
+    The cost of more processes is unknown. On nodes with a single, mostly busy core of 0.2 vCPUs,
+    they saved nothing instead of the predicted 11% (benchmarks/results/remedies-2026-11-27.json).
     """
     waited = run.shares["data"]
     if run.cpu_used is None:
@@ -134,7 +133,7 @@ def _double_workers(run: RunBudget) -> Saving:
 
 
 def _replace_slowest(run: RunBudget) -> Saving:
-    """Return the saving if the slowest node were as fast as the others; at most, all waiting."""
+    """Save the time that the slowest node costs and, at most, all waiting."""
     if run.slowest_node is None:
         return Saving(0.0, 0.0)
     return Saving(run.lead, run.shares.get("waiting", run.lead))
@@ -152,18 +151,19 @@ REMEDIES: tuple[Remedy, ...] = (
         source="Li et al. 2020, PyTorch Distributed, arXiv 2006.15704",
         is_possible=lambda setting: True,
         assumes=(
-            "half as many optimizer steps, each communicating as long as now, and the same compute "
-            "per sample. The global batch doubles, so the same loss may take more samples"
+            "half as many optimizer steps, each with the same communication time, and the same "
+            "compute time per sample. The global batch doubles, so the same loss may take more "
+            "samples"
         ),
         saving=_double_batch,
     ),
     Remedy(
         name="compression",
-        change="16-bit gradients: DDP's bf16_compress_hook, with gloo fp16_compress_hook",
+        change="16-bit gradients: DDP's bf16_compress_hook, or fp16_compress_hook with gloo",
         cause="communication",
         source="PyTorch documentation, DDP Communication Hooks",
         is_possible=lambda setting: setting.uses_ddp and not setting.compresses,
-        assumes="32-bit gradients now; communication time is proportional to its bytes",
+        assumes="that gradients are 32-bit, and communication time is proportional to the bytes",
         saving=_halve_bytes,
     ),
     Remedy(
@@ -177,11 +177,11 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         name="slow_node",
-        change="Another node instead of {node}, or less work for it",
+        change="A different node instead of {node}, or less work for it",
         cause="waiting",
         source="Chen et al. 2016, Revisiting Distributed Synchronous SGD, arXiv 1604.00981",
         is_possible=lambda setting: True,
-        assumes="the node becomes as fast as the others on average, and varies as much as now",
+        assumes="that the node becomes as fast as the others on average, and varies as before",
         saving=_replace_slowest,
     ),
     Remedy(
@@ -190,12 +190,15 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="communication",
         source="Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054, section 7",
         is_possible=lambda setting: setting.uses_fsdp,
-        assumes="a model that fits each process; communication time is proportional to its bytes",
+        assumes=(
+            "that the model fits in each process, and communication time is proportional to the "
+            "bytes"
+        ),
         saving=_without_gathering,
     ),
     Remedy(
         name="bucket_size",
-        change="Another bucket_cap_mb of DDP",
+        change="A different bucket_cap_mb for DDP",
         cause="communication",
         source="Li et al. 2020, PyTorch Distributed, arXiv 2006.15704",
         is_possible=_with_ddp,
@@ -235,11 +238,11 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         name="larger_instance",
-        change="A larger instance type before more nodes (sweep.instance_types)",
+        change="A larger instance type instead of more nodes (sweep.instance_types)",
         cause="communication",
         source=GUIDE,
         is_possible=lambda setting: setting.has_larger_instance,
-        unmeasured="communication inside the larger type",
+        unmeasured="communication within the larger type",
     ),
     Remedy(
         name="smddp",
@@ -255,22 +258,22 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="communication",
         source="Amazon EC2 user guide, Elastic Fabric Adapter",
         is_possible=lambda setting: setting.lacks_efa,
-        unmeasured="communication on such a type",
+        unmeasured="communication over EFA",
     ),
 )
 
 
 class Prediction(Part):
-    """The prediction at one node count, if the change is also applied to the baseline."""
+    """The prediction for one node count, if the change is also applied to the baseline."""
 
     nodes: int = Field(description="N, nodes per job.")
     seconds: float = Field(description="T(N) with the change.")
     efficiency: float = Field(description="E(N) with the change at both N and N0.")
     interval: Interval | None = Field(
         description=(
-            "Interval of the efficiency, widened by the 95% interval from the repeats. Its lower "
-            "end assumes the expected saving at N and the largest possible one at N0, its upper "
-            "end the reverse. Null at N0, and for fewer than 3 runs at N or N0."
+            "Interval of the efficiency, widened by the 95% interval from the repeats. The lower "
+            "bound assumes the expected saving at N and the largest possible one at N0, the upper "
+            "bound the reverse. Null at N0, and for fewer than 3 runs at N or N0."
         )
     )
 
@@ -284,31 +287,31 @@ class PredictedRemedy(Part):
     source: str = Field(description="Document that describes the change.")
     saved: float | None = Field(
         description="Share of T that the change saves at the node count `nodes` of `remedies`, 0 "
-        "to 1; null: not predicted."
+        "to 1; null if not predicted."
     )
     predictions: tuple[Prediction, ...] = Field(
-        description="Predictions by node count, ascending; empty: not predicted."
+        description="Predictions by node count, ascending; empty if not predicted."
     )
-    assumes: str | None = Field(description="Assumptions of the prediction; null: not predicted.")
+    assumes: str | None = Field(description="Assumptions of the prediction; null if not predicted.")
     unmeasured: str | None = Field(
-        description="Quantity that would have to be measured for a prediction; null: predicted."
+        description="Quantity that would have to be measured for a prediction; null if predicted."
     )
 
 
 class Remedies(Part):
-    """Changes that would help: the largest predicted saving first, unpredicted changes last."""
+    """Changes that would help, the largest predicted saving first and unpredicted changes last."""
 
     nodes: int = Field(
         description=(
             "Node count for which the changes are ranked: the recommended one, or the largest if "
-            "none or N0 is recommended or no predicted saving there is above the noise."
+            "none or N0 is recommended, or if no saving at the recommended one is above the noise."
         )
     )
     ranked: tuple[PredictedRemedy, ...] = Field(
         description=(
             "Changes that save at least 2% of T with an interval above 0, or at least 5% without "
-            "an interval, at `nodes` or a larger count; then unpredicted changes against a named "
-            "cause of a loss up to `nodes`."
+            "an interval, at `nodes` or a larger node count, followed by unpredicted changes that "
+            "address a named cause of a loss up to `nodes`."
         )
     )
 
@@ -320,14 +323,14 @@ def find_remedies(
     setting: Setting,
     chosen: int | None,
 ) -> Remedies | None:
-    """Return the changes that would help; None if the parts of the baseline's time are unknown.
+    """Return the changes that would help, or None if the parts of the baseline time are unknown.
 
     Args:
-        rows: The summary's rows.
+        rows: The summary rows.
         runs: All attempts.
         budget: The parts of the train time by node count.
         setting: The facts about the sweep.
-        chosen: The recommended node count; None: no count is recommended.
+        chosen: The recommended node count, or None if no node count is recommended.
     """
     known = run_budgets(runs)
     baseline = next((row.nodes for row in rows if row.train.efficiency is not None), None)
@@ -376,8 +379,6 @@ def find_remedies(
 
 
 class _Count(NamedTuple):
-    """A node count with T(N), E(N) and the parts of the times of its runs."""
-
     nodes: int
     seconds: float
     efficiency: float
@@ -385,8 +386,6 @@ class _Count(NamedTuple):
 
 
 class _Predicted(NamedTuple):
-    """The predictions of one change at every node count."""
-
     remedy: Remedy
     saved: dict[int, float]
     """Predicted saving by node count, as a share of T(N)."""
@@ -396,31 +395,31 @@ class _Predicted(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """The share of T that a change leaves at a node count."""
+    """The share of T that remains after a change at a node count."""
 
     by_run: Sequence[float]
-    """The share that is left of each run's time, if the change's assumption holds."""
+    """The share of the time of each run that remains if the assumption of the change holds."""
     expected: float
     """The geometric mean of `by_run`."""
     least: float
-    """The geometric mean of the shares left by the largest possible saving."""
+    """The geometric mean of the shares that remain after the largest possible saving."""
 
     def log_times(self, runs: Sequence[RunBudget]) -> list[float]:
-        """Return the logarithm of each run's time with the change."""
+        """Return the logarithms of the times of the runs with the change."""
         return [math.log(run.seconds * share) for run, share in zip(runs, self.by_run, strict=True)]
 
 
 def _agreed(runs: Sequence[RunBudget]) -> Sequence[RunBudget]:
-    """Return the runs, without their slowest nodes if most runs don't agree on one."""
+    """Return the runs, without slowest nodes unless most runs agree on one."""
     if most_runs_slowest(runs) is not None:
         return runs
     return [run._replace(slowest_node=None) for run in runs]
 
 
 def _comparable(remedy: Remedy, is_compared: bool) -> Remedy:
-    """Return the change, without its prediction if its communication time includes waiting.
+    """Return the change, without its prediction if the communication time includes waiting.
 
-    `is_compared`: the processes could be compared, so waiting is a separate part.
+    `is_compared` is True if the processes could be compared, so waiting is a separate part.
     """
     if is_compared or remedy.cause != "communication" or remedy.saving is None:
         return remedy
@@ -465,12 +464,12 @@ def _left(saving: Callable[[RunBudget], Saving], runs: Sequence[RunBudget]) -> _
 
 
 def _bounded(left: float, count: _Count, base: _Left) -> float:
-    """Return the share of T(N) that is left, but not less than the share that makes E(N) 1."""
+    """Return the share of T(N) that remains, but at least the share for which E(N) is 1."""
     return max(left, min(1.0, count.efficiency * base.expected))
 
 
 def _is_above_noise(left: _Left) -> bool:
-    """Return True if the saving's interval lies above 0 or, without one, the saving is large."""
+    """Return True if the interval of the saving is above 0 or, without one, the saving is large."""
     logs = [math.log(share) for share in left.by_run]
     reach = welch_reach(logs, [0.0] * len(logs))
     if reach is None:

@@ -1,9 +1,9 @@
 """Detect work that was repeated on every node (docs/recommendation.md, "Repeated work").
 
-If the programs on the nodes never find each other, each node does all of the work: T(N) is T(N0),
-and N nodes use N/N0 times the CPU seconds. A job that does not scale for another reason can look
-the same, so runs that confirmed their world size and nodes that were seen connected are exempt, and
-no count is reported if CPU seconds are unknown.
+If the programs on the nodes never find each other, every node does all of the work. T(N) is then
+T(N0), and N nodes use N/N0 times the CPU seconds. A job that does not scale for a different reason
+can look the same, so runs that confirmed their world size and nodes that were seen to be connected
+are exempt, and nothing is reported if the CPU seconds are unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
 
 REPEATED = "the work was repeated there instead of divided"
 _LEAST_TIME_SHARE = 0.9
-"""Minimum T(N)/T(N0) of repeated work, as if two nodes divided only a fifth of the work."""
+"""Minimum T(N)/T(N0) of repeated work. It allows two nodes to have divided a fifth of the work."""
 _CPU_MARGIN = 0.2
 """Allowed relative difference between the CPU seconds of N nodes and N/N0 times those of N0."""
 _CPU = "cpu_percent"
@@ -35,7 +35,7 @@ _REMEDY = (
 
 
 class Metered(Protocol):
-    """A run, such as a point of a report, with the measurements that reveal repeated work."""
+    """A run, such as a point of a report, with the measurements that show repeated work."""
 
     @property
     def nodes(self) -> int:
@@ -56,9 +56,9 @@ class Metered(Protocol):
 
 @dataclass(frozen=True)
 class RepeatedCount:
-    """A count at which every node did all of the work.
+    """A node count at which every node did all of the work.
 
-    `never_connected`: connections between its nodes were sampled, and no sample saw one.
+    `never_connected` is True if connections between the nodes were sampled but never seen.
     """
 
     nodes: int
@@ -70,7 +70,10 @@ class RepeatedCount:
 def find_repeated(
     rows: Sequence[SummaryRow], points: Sequence[Metered]
 ) -> tuple[RepeatedCount, ...]:
-    """Return the counts whose work was repeated, ascending; `points` has the runs of the rows."""
+    """Return the node counts at which work was repeated, ascending.
+
+    `points` has the runs of the rows.
+    """
     measured = measured_counts(rows)
     found = []
     for count in measured[1:]:
@@ -103,7 +106,7 @@ def recommend_none_for_repeated(
 ) -> Recommendation | None:
     """Return a recommendation without a choice if work was repeated, else None.
 
-    Only runs that divide the work can show how many nodes pay off.
+    Only runs that divide the work can show how many nodes are worth it.
     """
     repeated = find_repeated(rows, points)
     if not repeated:
@@ -126,7 +129,7 @@ def _reason(repeated: Sequence[RepeatedCount], base_nodes: int) -> str:
     was = "was repeated" if is_seen else "seems to have been repeated"
     why = f"took {times} of the time and {cpu} the CPU seconds of {nodes_text(base_nodes)}"
     if is_seen:
-        why += ", and their programs never connected to one another"
+        why += ", and their programs never connected to each other"
     return sentence(
         f"No recommendation, since the work {was} instead of divided: {at} nodes {why}, and no "
         "run confirmed its world size",
@@ -137,10 +140,10 @@ def _reason(repeated: Sequence[RepeatedCount], base_nodes: int) -> str:
 def _cpu_ratio(
     points: Sequence[Metered], nodes: int, base_nodes: int, time_ratio: float
 ) -> float | None:
-    """Return the ratio of the CPU seconds of a count's nodes to the baseline's; None if unknown.
+    """Return the ratio of the CPU seconds of all nodes to the baseline, or None if unknown.
 
     The CPU seconds are computed from the used share of the CPU quota during the training or, if
-    that is unknown, from the mean CPU use over the Training phase.
+    that is unknown, from the mean CPU use in the Training phase.
     """
     used, base_used = (_median_use(points, count, QUOTA_USED) for count in (nodes, base_nodes))
     if used is not None and base_used:
@@ -152,9 +155,9 @@ def _cpu_ratio(
 
 
 def _median_use(points: Sequence[Metered], nodes: int, name: str) -> float | None:
-    """Return the median CPU use over a count's used runs; None if unknown.
+    """Return the median CPU use of the used runs at a node count, or None if unknown.
 
-    The unit is percent of the quota, or CPU seconds of a node x 100 for any other name.
+    The unit is percent of the quota for QUOTA_USED, otherwise CPU seconds of a node x 100.
     """
     of_count = [point for point in points if point.used and point.nodes == nodes]
     if name == QUOTA_USED:

@@ -1,4 +1,4 @@
-"""A row of the summary, for one node count, and the baseline that its ratios are relative to."""
+"""The row of the summary for a node count, and the baseline of its ratios."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ class SummaryRow(Part):
     """One node count; an unknown statistic is null, never 0."""
 
     nodes: int = Field(description="N, nodes per job.")
-    n: int = Field(description="Used runs, which are the runs behind the statistics.")
+    n: int = Field(description="Number of used runs, on which the statistics are based.")
     n_failed: int = Field(
         description=(
-            "Attempts that failed or were stopped; counted but excluded from the statistics."
+            "Number of attempts that failed or were stopped, which the statistics exclude."
         )
     )
     n_spot: int = Field(
-        description=("Completed runs on spot capacity; counted but excluded from the statistics.")
+        description="Number of completed runs on spot capacity, which the statistics exclude."
     )
     n_projected: int = Field(
         default=0,
         exclude_if=lambda number: number == 0,
-        description="Used runs that ended early, so their time is projected; absent if none.",
+        description="Number of used runs that ended early and whose time is projected; absent if "
+        "none.",
     )
     projection_error_seconds: float | None = Field(
         default=None,
         exclude_if=lambda error: error is None,
         description=(
-            "Largest error of a projected time of the used runs, half of a 95% interval; absent if "
-            "no time is projected or any error is unknown."
+            "Largest error of a projected time, as half the width of a 95% interval; absent if no "
+            "time is projected or an error is unknown."
         ),
     )
     world_size: int | None = Field(
-        description="Processes over all nodes; null if no run confirmed it."
+        description="Number of processes on all nodes; null if no run confirmed it."
     )
     global_batch_size: int | None = Field(
         description="Samples per optimizer step over all processes."
@@ -51,11 +52,11 @@ class SummaryRow(Part):
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate at this node count.")
     clocks: RowClocks = Field(
-        description="Times, speedup and efficiency on each of the four clocks, never mixed."
+        description="Times, speedup and efficiency on each of the four clocks."
     )
     accelerator_efficiency: float | None = Field(
         description=(
-            "T of one process on one node / (world size x T(N)), times `samples_ratio` if given; "
+            "T of one process on one node / (world size x T(N)), times `samples_ratio` if present; "
             "null if either time is unknown."
         )
     )
@@ -68,16 +69,16 @@ class SummaryRow(Part):
         default=None,
         exclude_if=lambda rate: rate is None,
         description=(
-            "Median floating-point operations per second of all processes over the program's train "
-            "time, counted in one step of rank 0; absent if unknown."
+            "Median floating-point operations per second of all processes during the program's "
+            "train time, counted in one step of rank 0; absent if unknown."
         ),
     )
     mfu: float | None = Field(
         default=None,
         exclude_if=lambda share: share is None,
         description=(
-            "Model FLOPs utilization: median of flops_per_second over the peak of the accelerators "
-            "for the data type, 0 to 1; absent if unknown."
+            "Model FLOPs utilization: median ratio of flops_per_second to the peak of the "
+            "accelerators for the data type, 0 to 1; absent if unknown."
         ),
     )
     phases: Mapping[str, float] = Field(description="Median seconds in each secondary status.")
@@ -91,27 +92,27 @@ class SummaryRow(Part):
         default=None,
         exclude_if=lambda per: per is None,
         description=(
-            "Completed and failed attempts, and the expected cost and times of a result, which are "
-            "compared instead of a run's; absent if no attempt failed."
+            "Completed and failed attempts, and the expected cost and times of a result, which "
+            "are used in comparisons; absent if no attempt failed."
         ),
     )
     spot_usd_per_result: float | None = Field(
         default=None,
         exclude_if=lambda usd: usd is None,
         description=(
-            "Expected cost of a completed run on spot, interruptions and failed attempts included; "
-            "absent if no spot run completed or a cost is unknown."
+            "Expected cost of a completed run on spot, including interruptions and failed "
+            "attempts; absent if no spot run completed or a cost is unknown."
         ),
     )
     final_metric: FinalMetric | None = Field(
-        description="Median final metric; null if a run reported none or a different one."
+        description="Median final metric; null if a run reported no metric or a different one."
     )
     parity: Parity
     samples_per_second: float | None = Field(
         default=None,
         exclude_if=lambda rate: rate is None,
         description=(
-            "Samples per second over all nodes: the processed samples over the train time or, if "
+            "Samples per second of all nodes: processed samples divided by train time or, if "
             "samples were not counted, the rate in the steady window; absent if unknown."
         ),
     )
@@ -127,23 +128,23 @@ class SummaryRow(Part):
         default=None,
         exclude_if=lambda share: share is None,
         description=(
-            "For a node count flagged starved, the shortest T(N) possible without contention, as a "
-            "share of the measured time; absent if not flagged starved or if unknown."
+            "Shortest T(N) that is possible without contention, as a share of the measured time; "
+            "absent if unknown, or if the node count is not flagged starved."
         ),
     )
     night_sigma: float | None = Field(
         default=None,
         exclude_if=lambda sigma: sigma is None,
         description=(
-            "Standard deviation of log T between this benchmark's earlier sweeps, which widens the "
-            "bounds for deadlines and budgets, since the next run takes place on another day; "
-            "absent if there are too few earlier sweeps."
+            "Standard deviation of log T between earlier sweeps of this benchmark, which widens "
+            "the bounds for deadlines and budgets, since the next run takes place on a different "
+            "day; absent if there are too few earlier sweeps."
         ),
     )
     flags: tuple[Flag, ...] = Field(
         description=(
             "superlinear: E > 1; retrograde: slower than some smaller node count; "
-            "throughput_only: the final metric is not shown to be the baseline's, or the global "
+            "throughput_only: the final metric is not shown to match the baseline, or the global "
             "batch grows and no metric shows convergence, so T is not a time-to-train; "
             "world_size_unconfirmed: nothing in a used run shows how many processes worked "
             "together; starved: an emulated node got less CPU than it requested, so T is too long."
@@ -162,7 +163,7 @@ class SummaryRow(Part):
 
     @property
     def superlinear_by_noise(self) -> bool:
-        """True if flagged superlinear although the efficiency's interval contains 1."""
+        """True if flagged superlinear although the interval of the efficiency contains 1."""
         interval = self.clocks.train.efficiency_interval
         return "superlinear" in self.flags and interval is not None and interval.low <= 1
 
@@ -172,4 +173,6 @@ class Baseline(Part):
 
     nodes: int = Field(description="N0, the smallest node count with a used run.")
     train_seconds: float = Field(description="T(N0).")
-    relative: bool = Field(description="True if N0 is not 1 or not the smallest planned count.")
+    relative: bool = Field(
+        description="True if N0 is not 1 or not the smallest planned node count."
+    )

@@ -1,8 +1,8 @@
-"""Choose one source for a number of all runs of a curve, so that two sources are never mixed.
+"""Choose one source of a value for all runs of a curve, so that sources are never mixed.
 
-The sources of train time, step time and final metric are, best first, metrics.json, the log and,
-for the train time only, the platform's Training phase. Chosen is the best source that some run at
-each node count with a completed run has. Runs without that source are left out.
+The sources of the train time, step time and final metric are, best first, metrics.json, the log
+and, for the train time only, the platform's Training phase. The best source that is available at
+every node count with a completed run is chosen, and runs without it are left out.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Literal
 from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
 
 Source = Literal["program", "logged"]
-"""The source of a program's number: its metrics.json or its log."""
+"""The source of a value that a program reported: its metrics.json or its log."""
 STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
     "program": attrgetter("clocks.steady_step_seconds"),
     "logged": lambda outcome: outcome.logged.get("steady_step_seconds"),
 }
-"""Function that reads the steady step time of an outcome, by source."""
+"""Functions that read the steady step time of an outcome, by source."""
 
 
 def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
-    """Return the best clock that every node count has in a completed on-demand run.
+    """Return the best clock that has a completed on-demand run at every node count.
 
-    None if no run has a time. `projected` comes first, since a probe has no other clock, and the
-    validation run is not part of the curve. If no clock is known at every count, it is
-    `training_phase`, since two clocks must not be mixed.
+    Return None if no run has a time. `projected` comes first, since a probe has no other clock and
+    the validation run is not part of the curve. If no clock is available at every node count,
+    return `training_phase`, since clocks must not be mixed.
     """
     clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
     clocks.discard(None)
@@ -41,7 +41,7 @@ def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
 
 
 def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
-    """Return a completed attempt's train time on a clock; None if unknown or not completed."""
+    """Return the train seconds of a completed attempt on a clock; None if unknown or incomplete."""
     if clock is None or not outcome.completed:
         return None
     if outcome.train_clock == clock:
@@ -55,7 +55,7 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
 def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
     """Return the outcomes that can be part of a curve.
 
-    Such jobs completed on demand and did more than test the launch path.
+    These jobs completed on demand and did more than test the launch path.
     """
     return [
         each
@@ -78,16 +78,16 @@ def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bo
 def choose_source(
     outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]
 ) -> Source:
-    """Return "logged" if only the log has the number at every node count, else "program"."""
+    """Return "logged" if only the log has the value at every node count, else "program"."""
     measured = _measured(outcomes)
     by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])
     return "logged" if by_log and not _every_count(measured, map(in_file, measured)) else "program"
 
 
 def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
-    """Return the steady step time over the global batch, which makes batch sizes comparable.
+    """Return the steady step time divided by the global batch, to compare different batch sizes.
 
-    None if the step time or the batch size is unknown.
+    Return None if the step time or the batch size is unknown.
     """
     step = STEP_SECONDS[source](outcome)
     return (

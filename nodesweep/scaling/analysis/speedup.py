@@ -1,9 +1,10 @@
-"""Turn JobOutcomes into one row per node count: speedup, efficiency, costs and parity.
+"""Summarize JobOutcomes in one row per node count: speedup, efficiency, costs and parity.
 
 T(N) is the geometric mean train time of the used runs at N. A used run completed on demand and has
-a time on the report's train clock; all other attempts are counted but left out. N0, the baseline,
-is the smallest N with a used run, and scaling is never assumed monotone (docs/method.md, "Speedup",
-"Batch policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation").
+a time on the train clock of the report. All other attempts are counted but not used. N0, the
+baseline, is the smallest N with a used run. Scaling is not assumed to be monotonic (docs/method.md,
+"Speedup", "Batch policy", "Convergence parity", "Repeats and intervals" and "Cost and
+recommendation").
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ from nodesweep.scaling.outcome.attainment import is_contended, least_time_share,
 from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 T = TypeVar("T")
-# T0/T/N of perfectly scaled times is 1 up to rounding; real effects are far larger.
+# T0/T/N is 1 for perfectly scaled times, except for rounding errors. Real effects are far larger.
 _ROUNDING = 1e-9
 _STARTUP_PHASES = ("Starting", "Pending", "Downloading")
-# Fields on which all runs of a curve must agree; unknown values are ignored.
+# Fields that must be the same in all runs of a curve; unknown values are ignored.
 _MUST_AGREE = {
     "instance_type": "instance types",
     "platform_kind": "platforms",
@@ -63,19 +64,19 @@ _MUST_AGREE = {
 
 
 class MixedOutcomesError(ValueError):
-    """Outcomes that cannot be part of one curve, since a field of _MUST_AGREE differs."""
+    """The outcomes cannot be part of one curve, since a field of _MUST_AGREE differs."""
 
 
 _NO_COSTS = RunCosts(**dict.fromkeys(RunCosts.model_fields))
 
 
 class Run(NamedTuple):
-    """One attempt, as the report's summary row and point use it.
+    """One attempt with the values that the report uses.
 
-    `train_seconds` is on the report's clock. `trained`: the report uses the run's final metric.
-    `used`: it also uses the run's times; unless all runs were contended, the times of contended
-    runs are not used. The fields after `metric` are set once all attempts at the node count are
-    known, since these decide which target applies.
+    `train_seconds` is on the train clock of the report. `trained` is True if the report uses the
+    final metric of the run, and `used` if it also uses the times. The times of contended runs are
+    only used if all runs at the node count were contended. The fields after `metric` are set once
+    all attempts at the node count are known, since these determine which target applies.
     """
 
     outcome: JobOutcome
@@ -86,7 +87,7 @@ class Run(NamedTuple):
     seconds_to_target: float | None = None
     costs: RunCosts = _NO_COSTS
     whole_run_costs: RunCosts = _NO_COSTS
-    """Costs of a full run: projected for a probe, otherwise the same as `costs`."""
+    """Costs of a full run, which are projected for a probe and otherwise the same as `costs`."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +111,16 @@ class _Group:
         return [(run.outcome, run.train_seconds or 0.0) for run in self.attempts if run.used]
 
     def times(self, read: Callable[[Run], float | None]) -> list[RepeatTime]:
-        """Return (repeat, seconds) of the used runs that have the time."""
+        """Return (repeat, seconds) for each used run that has the time."""
         known = ((run.outcome.repeat, read(run)) for run in self.attempts if run.used)
         return [(repeat, seconds) for repeat, seconds in known if seconds is not None]
 
     @cached_property
     def trained(self) -> list[Run]:
-        """The runs whose final metric is used, with contended runs, which train the same model.
+        """The runs whose final metric is used.
 
-        Of several contended runs of a repeat, only the least contended is included.
+        Contended runs are included, since they train the same model, but only the least contended
+        run of each repeat.
         """
         return [attempt for attempt in self.attempts if attempt.trained]
 
@@ -134,7 +136,7 @@ class _Group:
 
     @cached_property
     def metric(self) -> FinalMetric | None:
-        """The median of the runs' final metrics; None unless all report the same metric."""
+        """The median of the final metrics, or None unless all runs report the same metric."""
         kinds = {(run.metric.name, run.metric.goal) for run in self.trained if run.metric}
         if len(kinds) != 1 or len(self.metric_values) != len(self.trained):
             return None
@@ -142,7 +144,7 @@ class _Group:
         return FinalMetric(name=name, goal=goal, value=statistics.median(self.metric_values))
 
     def runs(self, price: Price | None, target: float | None) -> list[Run]:
-        """Return each attempt, in order, with its costs; `target` is the target metric's value."""
+        """Return all attempts, in order, with their costs; `target` is the target metric."""
         runs = []
         for each in self.attempts:
             to_target = seconds_to_target(each.outcome, target)
@@ -158,7 +160,7 @@ class _Group:
 
 
 def _final_metric(outcome: JobOutcome, source: Source) -> FinalMetric | None:
-    """Return the run's final metric, which has no name and no goal if it is from the log."""
+    """Return the final metric of a run, which has no name and no goal if it is from the log."""
     if source == "program":
         return outcome.final_metric
     value = outcome.logged.get("final_metric")
@@ -173,15 +175,15 @@ def summarise_runs(
     paired: bool = False,
     same_seeds: bool = False,
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """Return a row per planned or tried node count, ascending, and every attempt as a Run.
+    """Return a row for each planned or attempted node count, ascending, and all attempts as Runs.
 
     Args:
         outcomes: The outcomes of all attempts.
         price: Price of a node.
-        planned_nodes: Planned node counts, which get a row even without an attempt.
+        planned_nodes: Planned node counts, which get a row even if there was no attempt.
         parity: Target and tolerance.
         paired: See clock_statistics().
-        same_seeds: True if a repeat has the same seed at every node count; see judge_parity().
+        same_seeds: True if a repeat uses the same seed at every node count; see judge_parity().
 
     Raises:
         MixedOutcomesError: The outcomes are not comparable.
@@ -227,7 +229,7 @@ def summarise_runs(
 
 
 def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
-    """Return the baseline of the rows of summarise_runs(), ascending; None without a used run."""
+    """Return the baseline of the rows, which must be ascending, or None if there is no used run."""
     for row in rows:
         if row.train.seconds is not None:
             relative = row.nodes > 1 or row.nodes != rows[0].nodes
@@ -239,7 +241,7 @@ def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
     """Refuse outcomes that cannot be part of one curve.
 
     Raises:
-        MixedOutcomesError: The outcomes differ in a field on which a curve's runs must agree.
+        MixedOutcomesError: The outcomes differ in a field of _MUST_AGREE.
     """
     for field, described in _MUST_AGREE.items():
         found = sorted(
@@ -269,7 +271,7 @@ def _group(
 
 
 def _without_contended(attempts: Sequence[Run]) -> list[Run]:
-    """Mark contended runs as not used or, if all are contended, all but the best of each repeat.
+    """Mark contended runs as not used; if all are contended, keep the best run of each repeat.
 
     See docs/method.md, "Attainment".
     """
@@ -294,7 +296,7 @@ def _without_contended(attempts: Sequence[Run]) -> list[Run]:
 def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> Run:
     """Return the outcome as a Run without costs.
 
-    Spot runs are never used (docs/method.md, "Repeats and intervals").
+    Spot runs are not used (docs/method.md, "Repeats and intervals").
     """
     seconds = train_seconds_on(outcome, clock)
     used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
@@ -309,11 +311,11 @@ def _row_clocks(
     paired: bool,
     ratios: Mapping[int, float],
 ) -> dict[int, RowClocks]:
-    """Return each node count's statistics on the four clocks.
+    """Return the statistics on the four clocks by node count.
 
-    Train times that include start-up are not compared, so they have no N0. `ratios` has the ratio
-    of samples per run to N0 by node count, if it is not 1 everywhere. It does not apply to the
-    steady clock, which is per sample.
+    Train times that include start-up are not compared, so they have no baseline. `ratios` has the
+    ratio of the samples per run to N0 by node count, unless all runs process the same number. It
+    does not apply to the steady clock, which is per sample.
     """
     readers: dict[ClockName, Callable[[Run], float | None]] = {
         "train": attrgetter("train_seconds"),
@@ -350,7 +352,7 @@ def _row(
 ) -> SummaryRow:
     used = group.used
     used_runs = [run for run in runs if run.used]
-    # Without used runs, the batch sizes of a node count come from its other attempts.
+    # If no run is used, the batch sizes come from the other attempts at the node count.
     known = used or group.outcomes
     world = (
         None if _is_world_unknown(group) else _common_value(outcome.world_size for outcome in known)
@@ -412,8 +414,8 @@ def _flags(
 ) -> tuple[Flag, ...]:
     """Return the flags of a node count.
 
-    `is_slower`: a smaller node count did the same work in less time. `has_grown`: the global batch
-    of this node count is larger than the baseline's.
+    `is_slower` is True if a smaller node count did the same work in less time, and `has_grown` if
+    the global batch is larger than the baseline's.
     """
     flags: list[Flag] = []
     if _is_world_unknown(group):
@@ -432,12 +434,11 @@ def _flags(
 
 
 def _is_world_unknown(group: _Group) -> bool:
-    """Return True if a used run did not confirm the planned world size."""
     return any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used)
 
 
 def is_unconfirmed(world_size: int | None, planned: Mapping[str, float]) -> bool:
-    """Return True if a job was planned with a world size and its run did not confirm it."""
+    """Return True if a job was planned with a world size that its run did not confirm."""
     return world_size is None and "world_size" in planned
 
 
@@ -464,14 +465,14 @@ def _parity(
         if same_seeds
         else (),
     )
-    is_missing = len(group.metric_values) < len(group.trained)  # no evidence of another model
+    is_missing = len(group.metric_values) < len(group.trained)  # no evidence of a different model
     if grown is None or not (verdict.verdict == "unknown" or is_missing):
         return verdict
     return Parity(verdict="unknown", reason=f"{grown} and {verdict.reason}")
 
 
 def _largest_error(used: Sequence[JobOutcome]) -> float | None:
-    """Return the largest error of a projected time; None if any is unknown or none is projected."""
+    """Return the largest error of the projected times; None if any is unknown or there are none."""
     projected = [outcome.projection for outcome in used if outcome.projection is not None]
     errors = _known(projection.error_seconds for projection in projected)
     return max(errors) if errors and len(errors) == len(projected) else None
@@ -480,7 +481,7 @@ def _largest_error(used: Sequence[JobOutcome]) -> float | None:
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
     """Return the mean of each cost over the used runs; target_usd is None unless all runs have it.
 
-    Means are geometric, like those of times. If a run cost nothing, the median is returned instead.
+    Means are geometric, like the means of times. If a run cost nothing, the median is used instead.
     """
     means: dict[str, float | None] = {}
     for name in RunCosts.model_fields:
@@ -493,10 +494,7 @@ def _costs(each: Sequence[RunCosts]) -> RunCosts:
 
 
 def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:
-    """Return T of one process on one node, for the accelerator efficiency.
-
-    None if it was not measured.
-    """
+    """Return T of one process on one node for the accelerator efficiency; None if not measured."""
     for group in groups:
         if (
             group.nodes == 1
@@ -513,7 +511,7 @@ def _startup_seconds(outcome: JobOutcome) -> float | None:
 
 
 def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
-    """Return the median seconds of each phase over the runs with it, in order of appearance."""
+    """Return the median seconds of each phase over the runs that have it, in their order."""
     found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
     return {
         phase: statistics.median(
@@ -533,6 +531,6 @@ def _median_or_none(values: Iterable[float | None]) -> float | None:
 
 
 def _common_value(values: Iterable[T | None]) -> T | None:
-    """Return the value on which all known values agree; None if they don't, or none is known."""
+    """Return the common value of all known values; None if they differ or none is known."""
     known = {value for value in values if value is not None}
     return known.pop() if len(known) == 1 else None

@@ -1,12 +1,12 @@
 """Split the train time at each node count into parts, and find the parts that cost efficiency.
 
-Only runs watched by infra/image/nodesweep_budget.py have the parts, by rank. These are runs of the
-shipped program and runs that nodesweep observed.
+Only runs that infra/image/nodesweep_budget.py measured have the parts of each rank. These are runs
+of the shipped program and runs that nodesweep observed.
 
 The efficiency lost from h to N nodes is the sum of the losses of the parts. A part with the share s
 of T costs s/E in node-time relative to the baseline's T(N0) N0, since E(N) = T(N0) N0 / (T(N) N).
-The loss E(h) - E(N) is E(h) E(N) times the growth in node-time, so a part's loss is
-E(h) s(N) - E(N) s(h), and these losses sum to E(h) - E(N) because shares sum to 1.
+The loss E(h) - E(N) is E(h) E(N) times the growth in node-time, so the loss of a part is
+E(h) s(N) - E(N) s(h). These losses sum to E(h) - E(N), since shares sum to 1.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WRITTEN: tuple[Name, ...] = (
     "forward", "backward", "optimizer", "communication", "data", "evaluation", "checkpoint",
     "start", "other",
 )  # fmt: skip
-"""The parts in a rank's file, where communication includes waiting for slower ranks."""
+"""The parts in the file of a rank, whose communication includes waiting for slower ranks."""
 CAUSES: Mapping[Cause, tuple[Name, ...]] = {
     "compute": ("forward", "backward", "optimizer"),
     "communication": ("communication",),
@@ -65,22 +65,22 @@ CAUSES: Mapping[Cause, tuple[Name, ...]] = {
 MOST_ERROR = 0.03
 """Maximum difference between T and the sum of the parts, as a share of T."""
 LEAST_POINTS, LEAST_POINTS_OF_SINGLE_RUNS = 0.02, 0.05
-"""Minimum loss of efficiency to name its cause: with an interval from repeats, and without one."""
+"""Minimum loss of efficiency for its cause to be named, with and without an interval."""
 _NOT_OF_STEPS: tuple[Name, ...] = ("start", "evaluation", "checkpoint")
 _OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
-"""Parts that often only rank 0 has, while the other ranks wait for it."""
+"""Parts that often only rank 0 spends time on, while the other ranks wait."""
 _ENOUGH_VALUES, _MOSTLY = 20, 0.75
 _OWN_CLOCK = (
     "the program reports its own time, and nodesweep only splits the time of the shipped program "
     "and times that it measures itself"
 )
 _NO_REASON = "the parts of a run are incomplete or do not sum to its time"
-_MOST_REASON_CHARACTERS = 200  # a program could write anything
+_MOST_REASON_CHARACTERS = 200  # a program can write any text
 _NODE = re.compile(r"algo-[1-9]\d{0,3}")
 
 
 class TimePart(Part):
-    """One part of T(N), as the mean over processes and runs."""
+    """One part of T(N), averaged over processes and runs."""
 
     name: Name
     seconds: float = Field(description="Seconds of the part; all parts sum to T(N).")
@@ -101,15 +101,15 @@ class CountBudget(Part):
         description=(
             "forward: from the arrival of the batch to the backward pass; backward: until the "
             "gradients are computed; communication: the part that the backward pass does not hide; "
-            "waiting: for the slowest process, absent and included in communication if the "
+            "waiting: waiting for the slowest process, which is included in communication if the "
             "processes could not be compared; data: waiting for the loader; start: up to the end "
             "of the first step."
         )
     )
     slowest_node: str | None = Field(
         description=(
-            "Node for which the other nodes mostly wait, which is left out of the means; null: "
-            "none, or unknown."
+            "Node that the other nodes usually wait for, which is left out of the means; null if "
+            "there is none or it is unknown."
         )
     )
 
@@ -121,7 +121,7 @@ class LossCause(Part):
         description="Part of the time; compute is forward, backward and optimizer together."
     )
     efficiency: float = Field(
-        description="Efficiency that the part costs; negative: efficiency that it gains."
+        description="Efficiency that the part costs; negative if it gains efficiency."
     )
     interval: Interval | None = Field(
         description="95% interval of `efficiency` from the repeats; null for fewer than 3 runs at "
@@ -143,12 +143,12 @@ class LossCause(Part):
 
 
 class EfficiencyLoss(Part):
-    """The efficiency lost from one node count to a larger one, by cause."""
+    """The efficiency lost from a node count to a larger one, by cause."""
 
     from_nodes: int
     to_nodes: int
     efficiency: float = Field(description="E(from) - E(to), the sum of the causes.")
-    causes: tuple[LossCause, ...] = Field(description="Every cause, the largest first.")
+    causes: tuple[LossCause, ...] = Field(description="All causes, the largest first.")
     slowest_node: str | None = Field(description="`CountBudget.slowest_node` at `to_nodes`.")
 
     @property
@@ -165,18 +165,18 @@ class StepBudget(Part):
     )
     losses: tuple[EfficiencyLoss, ...] = Field(
         description=(
-            "Efficiency lost from half of the nodes to each count or, if the parts at half are "
-            "unknown, from the next smaller count."
+            "Efficiency lost up to each node count, from half of the nodes or, if the parts there "
+            "are unknown, from the next smaller node count."
         )
     )
 
 
 class MissingParts(Part):
-    """Runs at one node count whose train time was not split into parts, for one reason."""
+    """Runs at one node count whose train time was not split into parts for the same reason."""
 
     nodes: int = Field(description="N, nodes per job.")
-    n: int = Field(description="Used runs without parts.")
-    reason: str = Field(description="Why their time was not split.")
+    n: int = Field(description="Number of used runs without parts.")
+    reason: str = Field(description="Why the time of these runs was not split.")
 
 
 class RunBudget(NamedTuple):
@@ -188,7 +188,7 @@ class RunBudget(NamedTuple):
     lead: float = 0.0
     """Share of T saved if the slowest node were as fast as the others; 0 without a slowest node."""
     cpu_used: float | None = None
-    """Share of the CPU quota that was used; None: no quota, or unknown."""
+    """Share of the CPU quota that was used; None without a quota or if unknown."""
 
 
 class _Rank(NamedTuple):
@@ -200,10 +200,10 @@ class _Rank(NamedTuple):
 
 
 def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBudget | None:
-    """Return the parts of the train time at each node count; None if they are known at no count.
+    """Return the parts of the train time by node count, or None if they are all unknown.
 
     Args:
-        rows: The summary's rows.
+        rows: The summary rows.
         runs: All attempts.
     """
     known = run_budgets(runs)
@@ -225,7 +225,7 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
 def run_budgets(runs: Sequence[Run]) -> dict[int, list[RunBudget]]:
     """Return the known parts of the used runs by node count.
 
-    `waiting` is a separate part in all runs, or in none.
+    `waiting` is a separate part either in all runs or in none.
     """
     known: dict[int, list[RunBudget]] = {}
     for run in runs:
@@ -243,8 +243,8 @@ def run_budgets(runs: Sequence[Run]) -> dict[int, list[RunBudget]]:
 def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[MissingParts, ...]:
     """Return the number of used runs without parts, by node count and reason.
 
-    () for simulated nodes, for times of a platform's phase, whose caveat has the reason, and for
-    tables of measured times.
+    The result is empty for simulated nodes, for tables of measured times, and for the times of a
+    platform phase, whose caveat has the reason.
 
     Args:
         runs: All attempts.
@@ -279,7 +279,7 @@ def _whole_run_budget(run: Run) -> RunBudget | None:
     """Return the parts of a run; the parts of a probe are extended to its projected time.
 
     The time of checkpoints that the probe left out is added to the checkpoint part, and the rest of
-    the projected time to the parts of a step.
+    the projected time to the parts of the steps.
     """
     outcome = run.outcome
     projection = outcome.projection
@@ -307,11 +307,11 @@ def _whole_run_budget(run: Run) -> RunBudget | None:
 def read_run_budget(
     metrics: Mapping[str, Any] | None, train_seconds: float | None
 ) -> RunBudget | None:
-    """Return the parts of one run; None if rank 0's are unknown or don't sum to the train time.
+    """Return the parts of one run; None if rank 0 has none or they don't sum to the train time.
 
-    They are means over the processes. If one node is slower than the others, its processes are left
-    out, since the others wait for its excess. Waiting for a checkpoint or an evaluation that only
-    one process does is part of the checkpoint or evaluation.
+    The parts are means over the processes. If one node is slower than the others, its processes are
+    left out, since the others wait for its excess. Waiting for a checkpoint or an evaluation that
+    only one process does is part of the checkpoint or evaluation.
     """
     written = nested_value(metrics, ("budget",))
     world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
@@ -376,20 +376,20 @@ def _share(rank: _Rank, name: Name) -> float:
 
 class _Compared(NamedTuple):
     transferred: Sequence[float]
-    """Share of each rank's communication that is not waiting."""
+    """For each rank, the share of its communication that is not waiting."""
     own_seconds: Sequence[Mapping[Name, float]]
-    """For each rank, the seconds that every other rank waited for work of that rank alone."""
+    """For each rank, the seconds that every other rank waited for work that only this rank did."""
     slowest_node: str | None
     lead: Sequence[float]
-    """Share of each rank's communication saved if the slowest node were as fast as the others."""
+    """For each rank, the share of communication saved without the excess of the slowest node."""
 
 
 def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
-    """Compare the ranks' communication step by step.
+    """Compare the communication of the ranks step by step.
 
-    The ranks of a synchronous step end the step together. The rank that arrived last waited for no
-    other, so its communication is the step's, and any excess of another rank's communication is
-    waiting. None if the steps of the ranks can't be compared.
+    In synchronous training, all ranks finish a step together. The rank that arrived last did not
+    wait, so the others waited for as long as their communication exceeds its communication. Return
+    None if the steps of the ranks cannot be compared.
     """
     if len(ranks) == 1:
         return _Compared([1.0], [dict.fromkeys(_OF_ONE_RANK, 0.0)], None, [0.0])
@@ -425,12 +425,12 @@ def _lead_seconds(
 ) -> float:
     """Return the seconds saved in all steps if a node were as fast as the others on average.
 
-    The node's steps are assumed to vary as before.
+    The steps of the node are assumed to vary as before.
 
     Args:
-        steps: The seconds of communication of each rank, step by step.
+        steps: The seconds of communication of each rank in each step.
         sums: The sum over the steps for each rank.
-        others: The places of the ranks on other nodes.
+        others: The indices of the ranks on other nodes.
     """
     own = [place for place in range(len(sums)) if place not in others]
     shift = fmean(sums[place] for place in others) - fmean(sums[place] for place in own)
@@ -439,7 +439,7 @@ def _lead_seconds(
 
 
 def _own_seconds(rank: _Rank, ranks: Sequence[_Rank], waited: float) -> dict[Name, float]:
-    """Return the seconds that every other rank waited for this rank's extra work, by part.
+    """Return the seconds that every other rank waited for extra work of this rank, by part.
 
     Args:
         rank: One of the ranks.
@@ -490,17 +490,14 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
 
 
 def most_runs_slowest(runs: Sequence[RunBudget]) -> str | None:
-    """Return the node that is the slowest in at least three quarters of the runs, or None."""
+    """Return the node that is the slowest in at least three quarters of the runs, if any."""
     node = mode(run.slowest_node for run in runs)
     is_mostly = sum(run.slowest_node == node for run in runs) >= _MOSTLY * len(runs)
     return node if is_mostly else None
 
 
 def _fewer(nodes: int, known: Collection[int]) -> int | None:
-    """Return half of the node count if known, else the next smaller known count.
-
-    None for the smallest count.
-    """
+    """Return half of the node count if it is known, else the next smaller known one, if any."""
     if nodes % 2 == 0 and nodes // 2 in known:
         return nodes // 2
     return max((each for each in known if each < nodes), default=None)
@@ -529,7 +526,7 @@ def _cause(
     before: float,
     after: float,
 ) -> LossCause:
-    """Return the loss from one cause, with Welch's interval of a difference of means.
+    """Return the loss from one cause, with Welch's interval for a difference of means.
 
     Args:
         cause: The cause.
@@ -549,7 +546,7 @@ def _cause(
 
 
 def _weighted(runs: Sequence[RunBudget], names: Sequence[Name], weight: float) -> list[float]:
-    """Return `weight` x each run's time in the named parts, relative to the mean time of runs."""
+    """Return the time of each run in the parts, relative to the mean run time, times `weight`."""
     mean = fmean(run.seconds for run in runs)
     return [
         weight * sum(run.shares.get(name, 0.0) for name in names) * run.seconds / mean
@@ -558,9 +555,10 @@ def _weighted(runs: Sequence[RunBudget], names: Sequence[Name], weight: float) -
 
 
 def welch_reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Return half the width of Welch's 95% interval of a difference of means.
+    """Return half the width of Welch's 95% interval for a difference of means.
 
-    The degrees of freedom are rounded down. None for fewer than MIN_REPEATS values on a side.
+    The degrees of freedom are rounded down. Return None if a side has fewer than MIN_REPEATS
+    values.
     """
     if min(len(ours), len(theirs)) < MIN_REPEATS:
         return None

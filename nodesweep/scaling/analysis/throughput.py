@@ -1,7 +1,7 @@
 """Report samples per second if the global batch grows and no metric shows convergence.
 
 The larger batch may train a worse model, or need more epochs for the same model, so no node count
-is recommended until a metric shows which (docs/method.md, "Convergence parity").
+is recommended without a metric that shows convergence (docs/method.md, "Convergence parity").
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nodesweep.scaling.formats import (
 )
 
 THROUGHPUT_ONLY = "Throughput only"
-_NOTHING_TO_COMPARE = "no larger node count has a time to train to compare with"
+_NOTHING_TO_COMPARE = "no larger node count has a time-to-train to compare with"
 _MOST_SHOWN = 6
 _WHOLE_FROM = 100
 """Rates of at least this many samples per second are shown without decimals."""
@@ -31,10 +31,10 @@ _WHOLE_FROM = 100
 def unless_convergence_unknown(
     answer: Recommendation, measured: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> Recommendation:
-    """Return the answer, or one without a choice if a count of unknown convergence may be better.
+    """Return the answer, or one without a choice if unknown convergence could change it.
 
-    An answer above the baseline stays, since it has a metric that was compared. So does an answer
-    without a choice if nodes were so contended that the times give no rates.
+    A choice above the baseline is kept, since its metric was compared. An answer without a choice
+    is kept if nodes were so contended that the times give no rates.
     """
     unknown = [count for count in measured if count.row.convergence_unknown]
     base = measured[0]
@@ -56,10 +56,10 @@ def unless_convergence_unknown(
 
 
 def _rates(measured: Sequence[MeasuredCount]) -> str:
-    """Return a clause on the samples per second at each count, and their efficiencies.
+    """Return a clause on the samples per second and the efficiency at each node count.
 
-    If a rate is unknown, rates are relative to the baseline. With more than _MOST_SHOWN larger
-    counts, only the largest is shown.
+    If a rate is unknown, rates are relative to the baseline. If there are more than _MOST_SHOWN
+    larger node counts, only the largest is shown.
     """
     base, larger = measured[0], measured[1:]
     if len(larger) > _MOST_SHOWN:

@@ -1,8 +1,8 @@
-"""Judge a node count by one limit: pass, fail, or undecided if the runs do not decide.
+"""Compare a node count with a limit: pass, fail, or undecided if there are too few runs.
 
-A limit is passed if the whole interval meets it, and failed if no part of the interval does. If the
-interval contains the limit, the count is undecided, and the number of runs that would decide is
-estimated from the spread so far. Without an interval, the value itself passes or fails
+A node count passes if the whole interval meets the limit, and fails if no part of the interval
+does. If the interval contains the limit, it is undecided, and the number of runs that would decide
+is estimated from the spread so far. Without an interval, the value itself passes or fails
 (docs/recommendation.md, "Three answers").
 """
 
@@ -48,74 +48,72 @@ Criterion = Literal[
     "budget",
     "hour_value",
 ]
-# A count that needs more runs than this to be decided is practically on the limit, so further runs
-# are not worth their cost.
+# A node count that needs more runs than this is practically on the limit, so further runs are not
+# worth their cost.
 MOST_MORE_RUNS = 50
 _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit")
 
 
 class MoreRuns(Part):
-    """Runs to add at one node count."""
+    """Further runs at one node count."""
 
     nodes: int = Field(description="N, nodes per job.")
     runs: int = Field(description="Approximate number of further runs.")
     usd: float | None = Field(
-        description="Cost of these runs, at the expected cost per result; null: unknown."
+        description="Cost of these runs, at the expected cost per result; null if unknown."
     )
 
 
 class Verdict(Part):
-    """The verdict on one node count by one limit."""
+    """The verdict on one node count for one limit."""
 
     criterion: Criterion = Field(
         description=(
-            "efficiency, doubling_ratio: at least the limit; faster: faster than every smaller "
-            "count; deadline, budget: at most the limit; hour_value: at most the least cost plus "
-            "waiting of any count; completes: at least half of the attempts complete, present only "
-            "if an attempt failed; comparable: present only if the time is not a time-to-train of "
-            "the baseline's model, or not a valid measurement."
+            "efficiency, doubling_ratio: at least the limit; faster: faster than all smaller node "
+            "counts; deadline, budget: at most the limit; hour_value: at most the lowest cost plus "
+            "waiting of all node counts; completes: at least half of the attempts complete, only "
+            "present if an attempt failed; comparable: only present if the time is not a valid "
+            "measurement, or not a time-to-train of the same model as the baseline's."
         )
     )
     answer: Answer = Field(
         description=(
-            "undecided: the limit lies inside the interval, so the runs don't decide, or the time "
-            "is not a valid measurement. on_the_limit, in sequential sweeps only: the value is "
-            "known to be within 2% of the limit."
+            "undecided: the limit is inside the interval, so there are too few runs to decide, or "
+            "the time is not a valid measurement; on_the_limit, only in sequential sweeps: the "
+            "value is shown to be within 2% of the limit."
         )
     )
-    value: float | None = Field(description="The value that was judged; null: unknown.")
-    limit: float | None = Field(
-        description="The limit of the value; null: the limit is not a number."
-    )
+    value: float | None = Field(description="The value compared with the limit; null if unknown.")
+    limit: float | None = Field(description="The limit; null if it is not a number.")
     interval: Interval | None = Field(
-        description="The interval by which the value was judged; null: no interval was used."
+        description="The interval compared with the limit; null if no interval was used."
     )
     next_run: float | None = Field(
         default=None,
         description=(
-            "For deadline and budget, the upper 95% prediction bound by which the value was "
-            "judged, of the next run or, if attempts failed, of the next result; null: unknown."
+            "For deadline and budget, the upper 95% prediction bound compared with the limit, for "
+            "the next run or, if attempts failed, the next result; null if unknown."
         ),
     )
     reason: str | None = Field(description="Why the limit is not passed; null if it is passed.")
     more_runs: tuple[MoreRuns, ...] = Field(
         default=(),
         description=(
-            "Approximate number of further runs that would decide the limit, judging by the spread "
-            f"so far; empty if it is decided, or if even {MOST_MORE_RUNS} more runs at a node "
-            "count would not decide it."
+            "Approximate number of further runs that would decide, estimated from the spread so "
+            f"far; empty if the verdict is decided, or if even {MOST_MORE_RUNS} more runs at a "
+            "node count would not decide it."
         ),
     )
 
 
 class JudgedCount(Part):
-    """The verdicts on one measured node count by all limits."""
+    """The verdicts on one measured node count for all limits."""
 
     nodes: int = Field(description="N, nodes per job.")
     answer: Answer = Field(
         description=(
-            "fail if any limit fails, else undecided if any is, else on_the_limit if any is, else "
-            "pass."
+            "fail if any verdict is fail, else undecided if any is undecided, else on_the_limit if "
+            "any is on_the_limit, else pass."
         )
     )
     verdicts: tuple[Verdict, ...] = Field(
@@ -125,9 +123,9 @@ class JudgedCount(Part):
 
     @property
     def problems(self) -> list[str]:
-        """The reasons why the count does not pass, from the verdicts that decide its answer.
+        """The reasons why the node count does not pass, from the verdicts behind its answer.
 
-        Failed attempts that may rule the count out are always included.
+        Failed attempts that may rule out the node count are always included.
         """
         return [
             verdict.reason or ""
@@ -138,16 +136,16 @@ class JudgedCount(Part):
 
     @property
     def more_runs(self) -> tuple[MoreRuns, ...]:
-        """The runs that would decide all undecided limits; () if runs cannot decide one of them."""
+        """The runs that would decide all undecided limits, or () if one of them stays undecided."""
         open_ = [verdict.more_runs for verdict in self.verdicts if verdict.answer == "undecided"]
         return merge_runs(open_) if all(open_) else ()
 
 
 def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
-    """Combine all verdicts on a count.
+    """Combine all verdicts on a node count.
 
-    A verdict of None means that the limit does not apply. A count whose nodes were contended has no
-    time to compare with any limit.
+    A verdict of None means that the limit does not apply. If the nodes were contended, there is no
+    valid time to compare with the other limits.
     """
     known = tuple(verdict for verdict in verdicts if verdict is not None)
     known = tuple(verdict for verdict in known if verdict.reason == CONTENDED) or known
@@ -157,7 +155,7 @@ def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
 
 
 def merge_runs(needed: Iterable[Sequence[MoreRuns]]) -> tuple[MoreRuns, ...]:
-    """Return the largest number of needed runs by node count, since a run serves all limits."""
+    """Return the largest number of needed runs by node count, since a run counts for all limits."""
     most: dict[int, MoreRuns] = {}
     for each in (run for runs in needed for run in runs):
         if each.nodes not in most or each.runs > most[each.nodes].runs:
@@ -166,13 +164,13 @@ def merge_runs(needed: Iterable[Sequence[MoreRuns]]) -> tuple[MoreRuns, ...]:
 
 
 def total_usd(needed: Sequence[MoreRuns]) -> float | None:
-    """Return the cost in USD of all needed runs; None if any is unknown, or without runs."""
+    """Return the cost of all needed runs in USD; None if a cost is unknown or there are no runs."""
     costs = [each.usd for each in needed if each.usd is not None]
     return sum(costs) if costs and len(costs) == len(needed) else None
 
 
 def not_ruled_out(undecided: Sequence[JudgedCount]) -> str:
-    """Return a clause on undecided counts.
+    """Return a clause on undecided node counts.
 
     For example, "8 nodes are not ruled out: about 6 more runs each at 1 and 8 nodes would decide
     it, for about $120.00".
@@ -207,11 +205,11 @@ def _runs_text(needed: Sequence[MoreRuns]) -> str:
 
 
 def is_comparable(count: MeasuredCount) -> Verdict | None:
-    """Return None if the count's time is comparable, else a verdict.
+    """Return None if the time of a node count is comparable, else a verdict.
 
-    The verdict is "fail" if the count is not shown to have trained the baseline's model. It is
-    "undecided" if the nodes were CPU-throttled or contended: the same number of uncontended runs
-    would decide.
+    The verdict is "fail" if the runs are not shown to have trained the same model as the baseline.
+    It is "undecided" if the nodes were CPU-throttled or contended, in which case the same number of
+    uncontended runs would decide.
     """
     if count.is_same_model and not count.is_contended:
         return None
@@ -227,7 +225,7 @@ def is_comparable(count: MeasuredCount) -> Verdict | None:
 
 
 def completes(count: MeasuredCount) -> Verdict | None:
-    """Compare the share of attempts that complete with one half; None if no attempt failed."""
+    """Check that at least half of the attempts complete; return None if no attempt failed."""
     per = count.row.per_result
     if per is None:
         return None
@@ -253,9 +251,9 @@ def completes(count: MeasuredCount) -> Verdict | None:
 
 
 def _needed_to_complete(count: MeasuredCount, per: PerResult) -> tuple[MoreRuns, ...]:
-    """Return the completed runs to add until the interval of the share excludes one half.
+    """Return the number of further completed runs until the interval of the share excludes 50%.
 
-    The rate of failures is assumed constant. () if MOST_MORE_RUNS runs do not suffice.
+    The failure rate is assumed to be constant. Return () if MOST_MORE_RUNS runs are not enough.
     """
     for runs in range(1, MOST_MORE_RUNS + 1):
         completed = per.completed + runs
@@ -268,7 +266,7 @@ def _needed_to_complete(count: MeasuredCount, per: PerResult) -> tuple[MoreRuns,
 def is_efficient(
     count: MeasuredCount, base: MeasuredCount, goals: RecommendationConfig
 ) -> Verdict | None:
-    """Compare E with its limit; None at the baseline, where E is 1 by definition."""
+    """Compare E with its limit; return None at the baseline, where E is 1 by definition."""
     if count is base:
         return None
     interval = count.row.train.efficiency_interval
@@ -285,7 +283,7 @@ def is_efficient(
 def pays_for_doubling(
     count: MeasuredCount, half: MeasuredCount | None, goals: RecommendationConfig
 ) -> Verdict | None:
-    """Compare D with its limit; None if half the count has no comparable time."""
+    """Compare D with its limit; return None if half the node count has no comparable time."""
     ratio = count.doubling_ratio
     if ratio is None or half is None:
         return None
@@ -296,10 +294,10 @@ def pays_for_doubling(
 
 
 def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict:
-    """Compare the count's time per result with the times of all smaller counts.
+    """Compare the time per result with the times of all smaller node counts.
 
-    `as_fast` has the smaller counts whose time is not above this count's. If the intervals of the
-    two times overlap, the verdict is undecided instead of a failure.
+    `as_fast` has the smaller node counts whose time is not longer. If the intervals of the times
+    overlap with all of them, the verdict is "undecided" instead of "fail".
     """
     behind = [other for other in as_fast if _is_behind(count, other)]
     other = next(iter([*behind, *as_fast]), None)
@@ -334,7 +332,7 @@ def _is_behind(count: MeasuredCount, other: MeasuredCount) -> bool:
 
 
 def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdict | None:
-    """Compare the cost of the next result with the budget; None without a budget.
+    """Compare the cost of the next result with the budget; return None if there is no budget.
 
     An unknown cost does not pass.
     """
@@ -349,7 +347,7 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
             value=None,
             limit=budget,
             interval=None,
-            reason=f"run cost is unknown, against a budget of {limit}",
+            reason=f"run cost is unknown, so it cannot be compared with the budget of {limit}",
         )
     run, next_run = count.row.costs.total_usd or 0.0, count.row.cost_spread.next_run_usd
     most = next_result_bound(count.next_run(run, next_run), count.row.per_result, "usd")
@@ -367,7 +365,7 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
 
 
 def next_night(count: MeasuredCount) -> str:
-    """Return when the next run takes place, in this session or, with a history, on another day."""
+    """Return when the next run takes place: in this session or, with a history, on another day."""
     sigma = count.row.night_sigma
     if sigma is None:
         return "in this session"
@@ -383,23 +381,23 @@ def at_most(
     unsure: str,
     assumed: float | None = None,
 ) -> Verdict:
-    """Judge the next result by an upper limit.
+    """Compare the next result with an upper limit.
 
-    The limit is passed if 19 of 20 next results meet it. These are results of the same session,
-    unless a history shows how nights differ. The limit is failed if the expected result (the mean
-    run if no attempt failed) exceeds it, and undecided otherwise. If just 19 of 20 runs met the
-    limit, the mean of three or more would exceed it in less than 1% of cases, so more runs would
-    not change a failure.
+    The verdict is "pass" if 19 of 20 next results meet the limit. These are results of the same
+    session, unless a history shows how nights differ. The verdict is "fail" if the expected result
+    (the mean run if no attempt failed) exceeds the limit, and otherwise "undecided". If just 19 of
+    20 runs met the limit, the mean of three or more runs would exceed it in less than 1% of cases,
+    so more runs would not change a "fail".
 
     Args:
-        criterion: The limit's name.
+        criterion: The name of the limit.
         count: The node count.
-        of_run: The mean of a completed run, the upper 95% prediction bound of the next one (None
-            with too few runs), and the name of both amounts.
+        of_run: The mean of a completed run, the upper 95% prediction bound of the next run (None if
+            there are too few runs), and the name of both amounts.
         limit: The limit.
-        above: The reason if the limit is failed.
-        unsure: The reason if the limit is undecided.
-        assumed: Upper bound of the next run if no bound is known; None: the mean decides.
+        above: The reason for "fail".
+        unsure: The reason for "undecided".
+        assumed: Upper bound of the next run if no bound is known; None to compare the mean.
     """
     run, in_session, quantity = of_run
     per = count.row.per_result
@@ -429,11 +427,11 @@ def at_most(
 def _needed_for_next(
     count: MeasuredCount, run: float, in_session: float | None, quantity: Quantity, limit: float
 ) -> tuple[MoreRuns, ...]:
-    """Return the runs to add until the prediction bound of the next result meets the limit.
+    """Return the further runs until the prediction bound of the next result meets the limit.
 
-    The spread of the runs on the log scale and the rate of failures are assumed constant. () if
-    MOST_MORE_RUNS runs do not suffice. If there are too few runs to show a spread, return the
-    missing ones, or () if a history already shows a spread.
+    The spread of the runs on the log scale and the failure rate are assumed to be constant. Return
+    () if MOST_MORE_RUNS runs are not enough. If there are too few runs to show a spread, return the
+    missing runs, or () if a history already shows a spread.
     """
     n, per = count.row.n, count.row.per_result
     if in_session is None:
@@ -455,7 +453,7 @@ def _at_least(
     write: Callable[[float], str],
     sides: tuple[MeasuredCount, MeasuredCount],
 ) -> Verdict:
-    """Judge a ratio by a lower limit; `sides` are the two counts whose times the ratio compares."""
+    """Compare a ratio with a lower limit; `sides` has the two node counts that it compares."""
     low, high = (value, value) if interval is None else interval.bounds
     what = criterion.replace("_", " ")
     shown, least = write(value), write(limit)
@@ -487,20 +485,20 @@ def _at_least(
 def runs_needed(
     value: float, low: float, high: float, limit: float, sides: tuple[MeasuredCount, MeasuredCount]
 ) -> tuple[MoreRuns, ...]:
-    """Return the runs to add at both counts of a ratio until its interval excludes the limit.
+    """Return the further runs at both node counts of a ratio until its interval excludes the limit.
 
-    () if that takes more than MOST_MORE_RUNS at either count.
+    Return () if that takes more than MOST_MORE_RUNS at either node count.
     """
     reach = math.log(value / low) if value >= limit else math.log(high / value)
     return _needed(reach, math.log(value / limit), sides)
 
 
 def _needed(reach: float, distance: float, sides: Sequence[MeasuredCount]) -> tuple[MoreRuns, ...]:
-    """Return the runs to add at the counts `sides` until an interval excludes the limit.
+    """Return the further runs at the node counts in `sides` until an interval excludes the limit.
 
-    On the log scale, the interval now extends by `reach` from its value towards the limit, which is
-    `distance` away. Its width falls with the square root of the number of runs. () if the value is
-    the limit, or if more than MOST_MORE_RUNS runs are needed at either count.
+    On the log scale, the interval extends by `reach` from its value towards the limit, which is
+    `distance` away. Its width decreases with the square root of the number of runs. Return () if
+    the value equals the limit, or if more than MOST_MORE_RUNS runs are needed at a node count.
     """
     if rounded(math.exp(abs(distance))) == 1:
         return ()
@@ -512,26 +510,26 @@ def _needed(reach: float, distance: float, sides: Sequence[MeasuredCount]) -> tu
 
 
 def more_runs(count: MeasuredCount, runs: int) -> MoreRuns:
-    """Return a proposal for `runs` more runs at a count, each at its expected cost per result."""
+    """Return `runs` further runs at a node count, with the expected cost per result for each."""
     return MoreRuns(
         nodes=count.nodes, runs=runs, usd=None if count.usd is None else runs * count.usd
     )
 
 
 def unlike_text(row: SummaryRow) -> str:
-    """Return why the time of a throughput-only count is not a time-to-train."""
+    """Return why the time of a throughput-only row is not a time-to-train."""
     if row.convergence_unknown:
         return f"its convergence is unknown: {row.parity.reason}"
     return _UNLIKE_BASELINE
 
 
 _UNLIKE_BASELINE = (
-    "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
-    " a time-to-train"
+    "the final metric is not shown to be within the tolerance of the baseline's metric, so the time"
+    " is not a time-to-train"
 )
 CONTENDED = "its nodes were contended, so its time is not a valid measurement"
 
 
 def just(shown: str, limit: str) -> str:
-    """Return "just " if a missed limit and the number are displayed as equal, else ""."""
+    """Return "just " if a value that misses the limit is displayed as equal to it, else ""."""
     return "just " if shown == limit else ""

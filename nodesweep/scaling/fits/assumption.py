@@ -1,8 +1,7 @@
 """The assumption behind a prediction for node counts that were not measured.
 
-Measurements cannot show a change beyond the measured counts. Of the topology, only the instance
-type and its network are known, from the catalogue; where the platform would place further nodes is
-unknown.
+Measurements cannot show what changes beyond the measured node counts. The catalogue has the
+instance type and its network, but where the platform would place additional nodes is unknown.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_
 from nodesweep.scaling.outcome.outcome import PlatformKind
 
 _NOT_HELD = (
-    "if the network is slower there, neither the number nor the interval holds. No run on fewer "
-    "nodes can show that; one on {nodes} nodes settles it (docs/fits.md)"
+    "if the network is slower there, neither the number nor the interval holds. Runs on fewer "
+    "nodes cannot show that, but a run on {nodes} nodes can (docs/fits.md)"
 )
 
 
 def assumption(kind: PlatformKind, instance_type: str | None, largest: int, nodes: int) -> str:
-    """Return the assumption behind a prediction at `nodes` from counts up to `largest` (> 1)."""
+    """Return the assumption behind a prediction at `nodes` from runs on up to `largest` nodes."""
     if kind == "simulated":
         return (
             "Simulated nodes have no network: the prediction describes the model that computed "
@@ -25,13 +24,13 @@ def assumption(kind: PlatformKind, instance_type: str | None, largest: int, node
         )
     if kind == "emulated":
         return (
-            f"Emulated nodes share one machine: this assumes that it has room for {nodes} of "
-            "them and says nothing about a network between instances."
+            "Emulated nodes share one machine. The prediction assumes that it has room for "
+            f"{nodes} of them, and does not describe a network between instances."
         )
     return (
-        f"At most {largest} nodes of {_network(instance_type)} were measured. This assumes that "
-        f"{nodes} are of the same type and as well connected; whether they would be placed in the "
-        f"same rack is unknown, and {_NOT_HELD.format(nodes=nodes)}."
+        f"At most {largest} nodes of {_network(instance_type)} were measured. The prediction "
+        f"assumes that {nodes} nodes are of the same type and as well connected. Whether they "
+        f"would be placed in the same rack is unknown, and {_NOT_HELD.format(nodes=nodes)}."
     )
 
 

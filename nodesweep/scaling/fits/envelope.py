@@ -1,9 +1,9 @@
-"""The range of N·T(N) beyond the measured counts over every law that fits within the noise.
+"""The range of N·T(N) beyond the measured node counts over every law that fits within the noise.
 
 Here, a law is a sum of at most MAX_TERMS terms with nonnegative coefficients (docs/fits.md,
-"Beyond the measured counts"). The terms are those of the performance model normal form up to N²
-(Calotoiu et al., SC13, doi 10.1145/2503210.2503277) and three that this form lacks: a fixed cost of
-any network, a ring, and accelerators that have too little work beyond a measured count.
+"Beyond the measured counts"). The terms come from the performance model normal form up to N²
+(Calotoiu et al., SC13, doi 10.1145/2503210.2503277). Three are added: the fixed cost of using a
+network at all, a ring, and accelerators that have too little work beyond a measured node count.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ def envelope(
 
         c = ĉ ± sqrt((most − Q(ĉ)) / (f·G⁻¹·f))·G⁻¹·f,   G: matrix of the normal equations
 
-    If a coefficient is negative there, the extreme law has fewer terms; such laws are tried, too.
+    If a coefficient is negative there, the extreme law has fewer terms, so every choice with fewer
+    terms is tried as well.
 
     Args:
-        nodes: Measured counts, ascending.
-        node_seconds: N·T(N) at the measured counts.
+        nodes: Measured node counts, ascending.
+        node_seconds: N·T(N) at the measured node counts.
         variances: Relative variance of each N·T(N).
         at: Node count of the prediction, above 1.
         most: Largest misfit of a law that fits.
@@ -64,7 +65,7 @@ def law_terms(nodes: Floats, knees: Floats) -> Floats:
     """Return the values of all terms of N·T(N): shape (node counts, terms)."""
     columns = [
         np.ones_like(nodes),  # work that nodes share
-        np.where(nodes > 1, 1.0, 0.0),  # any network: one node exchanges nothing
+        np.where(nodes > 1, 1.0, 0.0),  # using a network at all: one node exchanges nothing
         1 - 1 / nodes,  # a ring, if the number of steps falls with N
         np.log2(nodes),  # the slowest of N nodes; a tree, if the number of steps falls with N
         np.sqrt(nodes) - 1,
@@ -77,7 +78,10 @@ def law_terms(nodes: Floats, knees: Floats) -> Floats:
 
 
 def knees_of(nodes: Floats) -> Floats:
-    """Return at most _MAX_KNEES inner counts beyond which accelerators may have too little work."""
+    """Return up to _MAX_KNEES of the inner node counts, at which knees are tried.
+
+    Beyond a knee, accelerators have too little work.
+    """
     inner = nodes[1:-1]
     if len(inner) <= _MAX_KNEES:
         return inner

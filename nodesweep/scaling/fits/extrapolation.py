@@ -1,14 +1,14 @@
-"""Predictions of the fitted laws at twice the largest measured count, if the runs support them.
+"""Predictions of the fitted laws at twice the largest measured node count, if supported.
 
-The interval holds if one of many laws does (docs/fits.md, "Beyond the measured counts"): it spans
-every law of nodesweep/scaling/fits/envelope.py that fits within the noise of the runs,
+The interval holds if one of many laws does (docs/fits.md, "Beyond the measured counts"). It spans
+every law of nodesweep/scaling/fits/envelope.py that fits within the noise of the runs:
 
     Q = Σ (relative residual)²/v_i ≤ m·F(0.95; m, ν),   v_i = s²/n_i
 
-v_i is the relative variance of the geometric mean of n_i runs at one of m counts, and s² the pure
-error of the logarithms, pooled over the counts with ν degrees of freedom. The true times fit in 95%
-of sweeps (Scheffé, Biometrika 40, 1953), so the interval covers them at least as often, whichever
-law is true.
+v_i is the relative variance of the geometric mean of n_i runs at one of m node counts, and s² is
+the pure error of the logarithms, pooled over the node counts with ν degrees of freedom. The true
+law fits in 95% of sweeps (Scheffé, Biometrika 40, 1953), so the interval covers the true time at
+least that often, whichever law is true.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from nodesweep.scaling.formats import (
 
 EXTRAPOLATION_FACTOR = 2
 MAX_MARGIN_OF_ERROR = 0.10
-"""Maximum distance from a prediction to either end of its interval, relative to the prediction."""
+"""Maximum distance from a prediction to a bound of its interval, relative to the prediction."""
 _REQUIRED_MEASUREMENTS = "a prediction needs"
 
 
@@ -53,7 +53,7 @@ _REQUIRED_MEASUREMENTS = "a prediction needs"
 class RunNoise:
     """The noise of runs: a run's relative standard deviation and its degrees of freedom.
 
-    `variances` are the relative variances of each count's geometric mean, in order of the counts.
+    `variances` are the relative variances of the geometric means, in the order of the node counts.
     """
 
     deviation: float
@@ -63,10 +63,10 @@ class RunNoise:
 
 @dataclass(frozen=True)
 class LawPredictions:
-    """Each law's prediction at `nodes`, in seconds, with a 95% interval if one of many laws holds.
+    """The prediction of each law at `nodes`, in seconds, with a 95% interval.
 
     `rejected` are the laws that don't fit within the noise of the runs. The interval spans all laws
-    that do, including those of the envelope; None if no law of the envelope fits.
+    that do, including the sums of terms in envelope.py; it is None if no such sum fits.
     """
 
     nodes: int
@@ -76,7 +76,7 @@ class LawPredictions:
 
 
 def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
-    """Return the noise of the runs; None if any count has fewer than 3 runs."""
+    """Return the noise of the runs, or None if a node count has fewer than 3 runs."""
     if min((len(at) for at in runs), default=0) < MIN_REPEATS:
         return None
     logs = [np.log(np.asarray(at, dtype=np.float64)) for at in runs]
@@ -93,7 +93,10 @@ def predict_by_law(
     noise: RunNoise,
     nodes: int,
 ) -> LawPredictions:
-    """Return every law's prediction at `nodes`, even if unsupported; the noise must be above 0."""
+    """Return the prediction of every law at `nodes`, including laws that the runs don't support.
+
+    The noise must be above 0.
+    """
     specs = {spec.law: spec for spec in LAWS}
     points = len(sample.nodes)
     most = points * float(fdtri(points, noise.freedom, LEVEL))
@@ -117,7 +120,7 @@ def predict_by_law(
 
 
 def is_narrow(interval: Interval, seconds: float) -> bool:
-    """Return True if neither end is further from `seconds` than MAX_MARGIN_OF_ERROR."""
+    """Return True if both bounds are within MAX_MARGIN_OF_ERROR of `seconds`."""
     most = 1 + MAX_MARGIN_OF_ERROR
     return interval.high <= seconds * most and seconds <= interval.low * most
 
@@ -125,7 +128,7 @@ def is_narrow(interval: Interval, seconds: float) -> bool:
 def leave_one_out_seconds(
     law: Law, sample: Sample, nodes: int, steps_ratio: Mapping[int, float]
 ) -> tuple[float, float]:
-    """Return the (least, most) seconds that the law predicts with any one point left out."""
+    """Return the (minimum, maximum) seconds that the law predicts when one point is left out."""
     spec = next(spec for spec in LAWS if spec.law == law)
     sample = _with_ratios(spec, sample, steps_ratio)
     terms = _terms(spec, nodes, steps_ratio)
@@ -142,13 +145,13 @@ def extrapolate(
     steps_ratio: Mapping[int, float],
     runs: Sequence[Sequence[float]],
 ) -> Extrapolation:
-    """Return the prediction at twice the largest count, or the reason why there is none.
+    """Return the prediction at twice the largest node count, or the reason why there is none.
 
     Args:
         ranked: The fits, best first.
         sample: The fitted points.
         steps_ratio: r(N) by node count.
-        runs: For each point, in order, the seconds of the runs behind its geometric mean.
+        runs: The seconds of the runs behind each point's mean, in the order of the points.
     """
     if not len(sample.nodes):
         return _not_supported(None, "no points")
@@ -187,8 +190,8 @@ def extrapolate(
             nodes,
             "if one of the laws that fit within the noise of the runs holds, the 95% interval of "
             f"the time at {nodes_text(nodes)} is {format_interval(interval, format_seconds)}{unit}"
-            f", with an end further than {format_percent(MAX_MARGIN_OF_ERROR)} from the "
-            f"{format_seconds(predicted)} of {best}; {_REQUIRED_MEASUREMENTS} runs on "
+            f", with a bound more than {format_percent(MAX_MARGIN_OF_ERROR)} from the "
+            f"{format_seconds(predicted)} that {best} predicts; {_REQUIRED_MEASUREMENTS} runs on "
             f"{nodes_text(nodes)}",
         )
     return Extrapolation(
@@ -215,7 +218,6 @@ def _not_supported(nodes: int | None, reason: str) -> Extrapolation:
 def _no_prediction_reason(
     ranked: Sequence[LawFit], nodes: int, steps_ratio: Mapping[int, float]
 ) -> str | None:
-    """Return the reason why no law can make a prediction; None if one can."""
     more_counts = (
         f"{_REQUIRED_MEASUREMENTS} further node counts, each with {MIN_REPEATS} runs or more, or "
         f"runs on {nodes_text(nodes)}"
@@ -234,7 +236,6 @@ def _no_prediction_reason(
 
 
 def _reason(law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]) -> str:
-    """Return the basis of the prediction: the laws, the runs and their noise."""
     least, most = min(len(at) for at in runs), max(len(at) for at in runs)
     each = str(least) if least == most else f"{least} to {most}"
     return (
@@ -252,6 +253,6 @@ def _with_ratios(spec: LawSpec, sample: Sample, steps_ratio: Mapping[int, float]
 
 
 def _terms(spec: LawSpec, nodes: int, steps_ratio: Mapping[int, float]) -> Floats:
-    """Return the curve's terms at one node count; their product with the coefficients is N·T(N)."""
+    """Return the law's terms at one node count; N·T(N) is their dot product with coefficients."""
     ratio = np.array([steps_ratio.get(nodes, 1.0)], dtype=np.float64)
     return np.column_stack(spec.columns(np.array([nodes], dtype=np.float64), ratio))[0]

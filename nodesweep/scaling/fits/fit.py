@@ -1,7 +1,7 @@
 """Fit scaling laws to the mean train times by node count (docs/fits.md).
 
-nodesweep/scaling/fits/laws.py has the laws, nodesweep/scaling/fits/extrapolation.py the predictions
-beyond the measured counts.
+nodesweep/scaling/fits/laws.py defines the laws, and nodesweep/scaling/fits/extrapolation.py
+predicts times beyond the measured node counts.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ def fit_laws(
     """Fit every law that the points allow, and rank the fits by leave-one-out error.
 
     Args:
-        points: (nodes, geometric mean of the train seconds), one per node count, in any order; N0
-            need not be 1.
-        steps_ratio: r(N) at each measured N and at 2 x the largest, where the prediction is made: 1
-            under a fixed global batch, N0/N under a fixed per-replica batch; None if unknown.
-        per_sample: True if the seconds, and so the predictions and parameters in seconds, are per
-            sample (1/rate) instead of per run.
-        runs: The seconds of all runs behind each point's mean, by nodes; without 3 runs of each
-            point, no prediction is supported.
+        points: (nodes, geometric mean of the train seconds), one per node count, in any order. The
+            smallest node count, N0, need not be 1.
+        steps_ratio: r(N) at each measured N and at twice the largest N, for which the prediction is
+            made. It is 1 under a fixed global batch, N0/N under a fixed per-replica batch, and None
+            if unknown.
+        per_sample: True if the seconds are per sample (1/rate) instead of per run. Predictions and
+            parameters in seconds are then per sample, too.
+        runs: The seconds of the runs behind each point's mean, by node count. A prediction requires
+            at least 3 runs of each node count.
 
     Raises:
         ValueError: A node count, time or ratio is invalid.
@@ -88,7 +89,8 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
             raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1 up")
         if nodes in seen:
             raise ValueError(
-                f"points: {nodes} nodes appear twice; give one point per node count, the mean"
+                f"points: {nodes} nodes appear twice; give one point per node count, the mean of "
+                "its runs"
             )
         if not (math.isfinite(seconds) and seconds > 0):
             raise ValueError(
@@ -105,7 +107,6 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
 def _fit_or_reason(
     spec: LawSpec, sample: Sample, steps_ratio: Mapping[int, float] | None
 ) -> LawFit | str:
-    """Return the law's fit, or the reason why it is left out."""
     points, parameters = len(sample.nodes), len(spec.symbols)
     if points < parameters:
         return f"{pluralize(points, 'point')} for {parameters} parameters"
@@ -130,8 +131,8 @@ def _measured_ratios(sample: Sample, steps_ratio: Mapping[int, float] | None) ->
     ratios = np.array([steps_ratio[int(nodes)] for nodes in sample.nodes], dtype=np.float64)
     if np.ptp(ratios) <= ROUNDING * ratios.max():
         return (
-            "the number of optimizer steps is the same at every N, which makes this the same"
-            " as amdahl (sigma = c·r/t1)"
+            "the number of optimizer steps is the same at every N, so this law is the same as"
+            " amdahl (sigma = c·r/t1)"
         )
     return ratios
 
@@ -171,7 +172,7 @@ def _parameters(
         elif half_widths is None:
             no_interval = (
                 f"{pluralize(len(sample.nodes), 'point')} for {len(values)} parameters leave no"
-                " spread to judge by"
+                " residual spread to compute it from"
             )
         else:
             half = float(half_widths[index])
@@ -194,12 +195,12 @@ def _parameters(
 def _half_widths(
     spec: LawSpec, sample: Sample, coefficients: Floats, residuals: Floats, freedom: int
 ) -> Floats:
-    """Return the half width of each parameter's interval: t quantile x standard error.
+    """Return half the width of each parameter's interval: t quantile x standard error.
 
-    Coefficients on their bound are held fixed.
+    Coefficients at their bound are held fixed.
     """
     free = coefficients > 0
-    # In units of the coefficients the matrix is well scaled, whatever the scale of the seconds.
+    # Scaled by the coefficients, the matrix is well conditioned, whatever the size of the seconds.
     inverse = np.linalg.pinv(relative_columns(spec, sample)[:, free] * coefficients[free])
     gradient = spec.gradient(coefficients)[:, free] * coefficients[free]
     variance = float(residuals @ residuals) / freedom
@@ -222,8 +223,8 @@ def _leave_one_out_error(spec: LawSpec, sample: Sample) -> float | None:
 def _identifiable(spec: LawSpec, points: int, parameters: tuple[Parameter, ...]) -> Verdict:
     """Decide if the points determine the parameters.
 
-    They do if there are EXTRA_POINTS more points than parameters, no parameter lies on its bound,
-    and no interval contains both 0 and values above the parameter's `negligible`.
+    They do if there are EXTRA_POINTS more points than parameters, no parameter is at its bound, and
+    no interval contains both 0 and values above the parameter's `negligible`.
     """
     needed = len(parameters) + EXTRA_POINTS
     few = f"{pluralize(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
@@ -252,9 +253,9 @@ def _three_digits(value: float) -> str:
 
 
 def _peak_nodes(alpha: float, beta: Parameter) -> float | None:
-    """Return N*, the count with the largest throughput (Gunther); None if beta may be 0.
+    """Return N*, the node count with the largest throughput (Gunther), or None if beta can be 0.
 
-    It is 1 if throughput falls from the first added node on.
+    N* is 1 if the first additional node already reduces the throughput.
     """
     if beta.interval is None or beta.interval.low == 0:
         return None
@@ -262,6 +263,6 @@ def _peak_nodes(alpha: float, beta: Parameter) -> float | None:
 
 
 def _rank(fit: LawFit) -> tuple[bool, float, int]:
-    """Return the sort key: leave-one-out error, unknown last, then the number of parameters."""
+    """Return the sort key: leave-one-out error (unknown last), then number of parameters."""
     error = fit.leave_one_out_error
     return error is None, round(error or 0.0, 9), len(fit.parameters)

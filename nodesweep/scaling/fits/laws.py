@@ -1,6 +1,6 @@
-"""The scaling laws, and their solution by bounded least squares on relative residuals.
+"""The scaling laws, and the bounded least squares that fit them.
 
-Laws are fitted to node-time N·T(N), in which each is linear in nonnegative coefficients
+Laws are fitted to the node-time N·T(N), for which each law is linear in nonnegative coefficients
 (docs/fits.md):
 
     amdahl  N·T = t1·(1 − sigma) + t1·sigma·N                   Amdahl, AFIPS 1967
@@ -10,8 +10,8 @@ Laws are fitted to node-time N·T(N), in which each is linear in nonnegative coe
                                                                 arXiv 2006.15704
 
 Bounded linear least squares on the relative residuals (fitted − observed)/observed therefore finds
-the one best fit without a starting point. r(N) is the number of optimizer steps at N over the
-number at N0. If r is the same everywhere, ring is the same as amdahl (sigma = c·r/t1) and is left
+the best fit without a starting point. r(N) is the number of optimizer steps at N divided by the
+number at N0. If r is the same for all N, ring is equivalent to amdahl (sigma = c·r/t1) and is left
 out.
 """
 
@@ -30,11 +30,11 @@ from nodesweep.scaling.fits.models import Law
 Floats = NDArray[np.float64]
 MAX_LEFT_OUT = 100
 _DIGITS = 12  # significant digits of results; the last four of a double depend on the CPU
-# A term that contributes less than this share of the node-time everywhere is rounding error: its
-# coefficient is 0.
+# A term that contributes less than this share of the node-time at every point is rounding error, so
+# its coefficient is set to 0.
 ROUNDING = 1e-9
-# An interval of a share of t1 that ends below this is a result even if it includes 0, such as "at
-# most 10% are serial".
+# An interval of a share of t1 that includes 0 is still a result if its upper bound is at most this:
+# "at most 10% is serial".
 SMALL_SHARE = 0.1
 
 
@@ -42,8 +42,8 @@ SMALL_SHARE = 0.1
 class Sample:
     """The points to fit: node counts ascending, N·T(N) in node-seconds, and r(N).
 
-    r(N) is 1 everywhere unless the fitted law uses it. If `per_sample`, the seconds are per sample
-    instead of per run.
+    r(N) is 1 at every point unless the fitted law uses it. The seconds are per sample instead of
+    per run if `per_sample` is True.
     """
 
     nodes: Floats
@@ -52,7 +52,7 @@ class Sample:
     per_sample: bool = False
 
     def without(self, index: int) -> Sample:
-        """Return the sample without the point at `index`, for a law that is to predict it."""
+        """Return the sample without the point at `index`."""
         keep = np.arange(len(self.nodes)) != index
         return Sample(
             self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep], self.per_sample
@@ -63,22 +63,23 @@ class Sample:
 class Symbol:
     """The description of a parameter, whose value is between 0 and `upper`.
 
-    An interval that includes 0 determines the parameter only if it ends at or below `negligible`.
+    An interval that includes 0 determines the parameter only if its upper bound is at most
+    `negligible`.
     """
 
     name: str
     unit: str | None
     meaning: str
-    meaning_per_sample: str | None = None  # for seconds per sample; None: the same as `meaning`
+    meaning_per_sample: str | None = None  # if the seconds are per sample; None: as `meaning`
     upper: float = math.inf
     negligible: float = 0.0
 
 
 @dataclass(frozen=True)
 class LawSpec:
-    """A law: `columns(N, r)` are the terms of its curve, one per coefficient.
+    """A scaling law. `columns(N, r)` returns the terms of N·T(N), one per coefficient.
 
-    `to_parameters` turns coefficients into parameters.
+    `to_parameters` converts coefficients to parameters.
     """
 
     law: Law
@@ -159,9 +160,9 @@ LAWS = (
 
 
 def solve(spec: LawSpec, sample: Sample) -> Floats:
-    """Return the nonnegative coefficients with the least sum of squared relative residuals.
+    """Return the nonnegative coefficients that minimize the sum of squared relative residuals.
 
-    Coefficients whose terms are negligible at every point are exactly 0.
+    A coefficient whose term is negligible at every point is exactly 0.
     """
     relative = relative_columns(spec, sample)
     scale = np.linalg.norm(relative, axis=0)
@@ -179,9 +180,9 @@ def solve(spec: LawSpec, sample: Sample) -> Floats:
 
 
 def relative_columns(spec: LawSpec, sample: Sample) -> Floats:
-    """Return the curve's terms over the observed node-time: shape (points, coefficients).
+    """Return the law's terms divided by the observed node-time: shape (points, coefficients).
 
-    With a perfect fit each row times the coefficients is 1.
+    In a perfect fit, the dot product of each row with the coefficients is 1.
     """
     return (
         np.column_stack(spec.columns(sample.nodes, sample.steps_ratio))
@@ -190,9 +191,9 @@ def relative_columns(spec: LawSpec, sample: Sample) -> Floats:
 
 
 def left_out_in_turn(points: int) -> Sequence[int]:
-    """Return the indices of the points to leave out in turn.
+    """Return the indices of the points to leave out, one at a time.
 
-    These are all points or, since each takes a refit, MAX_LEFT_OUT evenly spaced ones at most.
+    Each point takes a refit, so of many points only MAX_LEFT_OUT evenly spaced ones are left out.
     """
     if points <= MAX_LEFT_OUT:
         return range(points)

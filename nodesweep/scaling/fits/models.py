@@ -1,7 +1,4 @@
-"""The typed form of fitted scaling laws in report.json.
-
-nodesweep/scaling/fits/ creates them; docs/fits.md explains them.
-"""
+"""The models of the fitted scaling laws in report.json, which docs/fits.md explains."""
 
 from __future__ import annotations
 
@@ -31,35 +28,35 @@ class Parameter(Part):
     interval: Interval | None = Field(
         description=(
             "95% interval from the fit's covariance and Student's t, cut off at the parameter's"
-            " bounds; null: see `no_interval`."
+            " bounds; null if unknown, for the reason in `no_interval`."
         )
     )
     no_interval: str | None = Field(description=("Why there is no interval; null if there is one."))
     unit: str | None = Field(
         description=(
-            "Unit of the value; null: a pure number. Seconds are per run, or per sample if "
+            "Unit of the value; null for a pure number. Seconds are per run, or per sample if "
             "`meaning` says so."
         )
     )
     on_bound: bool = Field(
-        description="True if the value lies on a bound, which the fit must not cross."
+        description="True if the value is at a bound that the fit must not cross."
     )
     meaning: str = Field(description="Meaning of the parameter.")
 
 
 class LawFit(Part):
-    """One law fitted to node-time N x T(N)."""
+    """One law, fitted to the node-time N x T(N)."""
 
     law: Law = Field(description="Name of the law.")
     equation: str = Field(
-        description="The law in its parameters, as node-time N·T(N) in node-seconds."
+        description="Equation of the law for the node-time N·T(N), in node-seconds."
     )
     parameters: tuple[Parameter, ...] = Field(description="Fitted parameters of the law.")
     leave_one_out_error: float | None = Field(
         description=(
-            "Root mean square relative error of predicting each point from a fit to the others (of"
-            " more than 100 points, only 100 evenly spaced ones are predicted); null: too few"
-            " points to leave one out."
+            "Root mean square relative error when each point is predicted from a fit to the others"
+            " (of more than 100 points, only 100 evenly spaced ones are predicted); null if there"
+            " are too few points to leave one out."
         )
     )
     relative_residual_rms: float = Field(
@@ -67,16 +64,16 @@ class LawFit(Part):
     )
     identifiable: Verdict = Field(
         description=(
-            "Decision whether the points determine this law's parameters: there are two more "
-            "points than parameters, no value lies on a bound, and no interval includes 0, "
-            "although the intervals of sigma and alpha may if they end at or below 0.1."
+            "Verdict on whether the points determine this law's parameters: there are at least two "
+            "more points than parameters, no value is at a bound, and no interval includes 0. The "
+            "intervals of sigma and alpha can include 0 if their upper bound is at most 0.1."
         )
     )
     peak_nodes: float | None = Field(
         description=(
-            "N* = sqrt((1 - alpha)/beta) of usl, at least 1: beyond it, more nodes are slower. "
-            "Null if the interval of beta includes 0 or is unknown, and for the other laws, which "
-            "have no peak."
+            "N* = sqrt((1 - alpha)/beta) of usl, at least 1. More nodes than this are slower. Null "
+            "if the interval of beta includes 0 or is unknown, and for the other laws, which have "
+            "no peak."
         )
     )
 
@@ -85,14 +82,14 @@ class LawFit(Part):
 
         Args:
             nodes: Node count, at least 1.
-            steps_ratio: Ratio of the optimizer steps at `nodes` to the steps at N0, which only
-                `ring` needs.
+            steps_ratio: Ratio of the optimizer steps at `nodes` to the steps at N0. Only `ring`
+                needs it.
 
         Raises:
             ValueError: `nodes` is below 1, or `ring` has no steps_ratio.
         """
         if nodes < 1:
-            raise ValueError(f"nodes is {nodes}; a law needs at least 1 node")
+            raise ValueError(f"nodes is {nodes}; allowed: at least 1")
         value = {parameter.name: parameter.value for parameter in self.parameters}
         others = nodes - 1
         if self.law == "amdahl":
@@ -103,26 +100,27 @@ class LawFit(Part):
             )
         if steps_ratio is None:
             raise ValueError(
-                f"steps_ratio is None; ring needs the ratio of the steps at {nodes:g} nodes to N0"
+                "steps_ratio is None; ring needs the ratio of the optimizer steps at "
+                f"{nodes:g} nodes to the steps at N0"
             )
         return (value["t_compute"] + value["c"] * steps_ratio * others) / nodes
 
 
 class Extrapolation(Part):
-    """The laws' predictions at twice the largest measured node count, if they are supported.
+    """The predictions at twice the largest measured node count, if the runs support them.
 
-    Unsupported predictions have no number (docs/fits.md, "Beyond the measured counts"). The seconds
+    An unsupported prediction has no number (docs/fits.md, "Beyond the measured counts"). Seconds
     are per run or, if the fitted points are rates, per sample.
     """
 
     nodes: int | None = Field(
-        description="Twice the largest node count, the furthest a law is extrapolated; null: no "
-        "points."
+        description="Node count of the prediction, twice the largest measured one; null if there "
+        "are no points."
     )
     supported: Verdict = Field(
         description=(
-            "Decision whether the runs support a prediction at `nodes`; if they don't, the reason "
-            "says which measurements are needed."
+            "Verdict on whether the runs support a prediction at `nodes`; if they don't, the "
+            "reason says which measurements are needed."
         )
     )
     law: Law | None = Field(
@@ -153,8 +151,8 @@ class Extrapolation(Part):
     )
     leave_one_out_seconds: tuple[float, float] | None = Field(
         description=(
-            "Minimum and maximum that the best identifiable law predicts when any one point is "
-            "left out (of more than 100 points, any of 100 evenly spaced ones); null if not "
+            "Minimum and maximum of the predictions of the best identifiable law when one point is "
+            "left out (of more than 100 points, one of 100 evenly spaced ones); null if not "
             "supported."
         )
     )

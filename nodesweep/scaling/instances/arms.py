@@ -1,4 +1,4 @@
-"""The cells of a sweep of several arms, each arm's outcomes, and memory shortages.
+"""The cells of a sweep of several arms, the outcomes by arm, and memory shortages.
 
 A cell is an arm at a node count (docs/instance-types.md).
 """
@@ -15,16 +15,16 @@ from nodesweep.scaling.planning.fail_fast import reason_to_give_up
 
 
 def cells_of(config: BenchmarkConfig) -> list[Cell]:
-    """Return every cell of the sweep, by arm in the config's order, counts ascending."""
+    """Return all cells of the sweep, ordered by arm (as in the config) and node count."""
     return [Cell(arm, nodes) for arm in arms_of(config) for nodes in config.sweep.node_counts]
 
 
 def outcomes_by_arm(
     config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
 ) -> dict[Arm, list[JobOutcome]]:
-    """Return the outcomes of each arm that has any, in the config's order.
+    """Group the outcomes by arm, in the config's order, without arms that have none.
 
-    The arm is read from the job's name; jobs whose names contain none of the arms are left out.
+    The arm is read from the job's name. Jobs whose names don't contain an arm are left out.
     """
     found: dict[Arm, list[JobOutcome]] = {arm: [] for arm in arms_of(config)}
     for outcome in outcomes:
@@ -34,7 +34,7 @@ def outcomes_by_arm(
 
 
 def lacks_memory(outcome: JobOutcome) -> bool:
-    """Return True if the job failed for lack of memory, according to its reason and log."""
+    """Return True if the job ran out of memory, according to its failure reason and log."""
     if outcome.status != "Failed":
         return False
     return (
@@ -44,12 +44,12 @@ def lacks_memory(outcome: JobOutcome) -> bool:
 
 
 def cells_out_of_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Cell, str]:
-    """Return the cells that memory rules out, with reasons; {} in a sweep of one arm.
+    """Return the cells that memory rules out, with reasons, or an empty dict for a single arm.
 
-    A job that ran out of memory at N nodes rules out N and every smaller count of its arm, where
-    each process needs as much memory or more. A larger count may fit, since under a fixed global
-    batch each process gets a smaller part of the batch. A cell with a completed run is never ruled
-    out.
+    A job that ran out of memory on N nodes rules out N and all smaller node counts of its arm, on
+    which each process needs at least as much memory. A larger node count can still fit, since under
+    a fixed global batch each process gets a smaller part of the batch. A cell with a completed run
+    is never ruled out.
     """
     lost: dict[Cell, str] = {}
     if config.sweep.arm_count == 1:
@@ -72,8 +72,8 @@ def cells_out_of_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome])
 def arms_given_up(config: BenchmarkConfig, ended: Sequence[JobOutcome]) -> dict[Arm, str]:
     """Return the arms on which the program cannot run, with reasons.
 
-    An arm is abandoned after two consecutive failures with the same cause; jobs that ran out of
-    memory are ignored. {} in a sweep of one arm, which is abandoned as a whole.
+    An arm is abandoned after two consecutive failures with the same cause. Jobs that ran out of
+    memory are ignored. The result is empty for a sweep of one arm, which is abandoned as a whole.
 
     `ended` has the outcomes in the order in which the jobs ended.
     """

@@ -1,7 +1,7 @@
-"""Find the time-cost front of a sweep's cells, and choose a cell (docs/instance-types.md).
+"""Find the time-cost front of the cells of a sweep, and choose a cell (docs/instance-types.md).
 
-Speedups are relative to the arm's own smallest count, so across arms only time and cost are
-compared.
+Speedups are relative to the smallest node count of the same arm, so only time and cost can be
+compared across arms.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from nodesweep.scaling.formats import format_seconds, format_usd, join_words
 from nodesweep.scaling.instances.model import ArmChoice, Question
 
 RowsByArm = Mapping[Arm, Sequence[SummaryRow]]
-"""Each arm's summary rows, in the config's order; arms without an outcome are absent."""
+"""The summary rows of each arm, in the config's order; arms without an outcome are absent."""
 Key = Literal["cost", "time"]
 _WHAT: Mapping[Question, str] = {
     "cheapest_within_deadline": "within the deadline",
     "fastest_within_budget": "within the budget",
-    "cheapest_efficient": "of the combinations recommended under each {arm}'s own limits",
+    "cheapest_efficient": "of the combinations recommended for each {arm}",
 }
 
 _NONE: Mapping[Question, str] = {
-    "cheapest_within_deadline": "No {arm} and node count is known to meet the deadline",
-    "fastest_within_budget": "No {arm} and node count is known to stay within the budget",
-    "cheapest_efficient": "No {arm} has a node count that is known to pass its own limits",
+    "cheapest_within_deadline": "No {arm} and node count is shown to meet the deadline",
+    "fastest_within_budget": "No {arm} and node count is shown to stay within the budget",
+    "cheapest_efficient": "No {arm} has a node count that is shown to pass its limits",
 }
 
 
 @dataclass(frozen=True)
 class JudgedCell:
-    """A cell with a time, judged by the limits that decide between the arms."""
+    """A cell with a time, and the verdicts on the limits that decide between the arms."""
 
     cell: Cell
     count: MeasuredCount
@@ -64,12 +64,12 @@ class JudgedCell:
 
     @property
     def usd(self) -> float | None:
-        """The expected cost of a completed run in USD, failed attempts included; None: unknown."""
+        """The expected cost of a completed run in USD (None if unknown), with failed attempts."""
         return self.count.usd
 
     @property
     def seconds(self) -> float:
-        """The expected train time of a completed run, failed attempts included."""
+        """The expected train time of a completed run in seconds, including failed attempts."""
         return self.count.seconds_per_result
 
     @property
@@ -87,14 +87,14 @@ def judge_cells(
     repeated: Collection[Cell] = (),
     samples: Collection[float] = (),
 ) -> list[JudgedCell]:
-    """Judge every cell with a time by deadline and budget.
+    """Evaluate every cell with a time against the deadline and the budget.
 
-    Without a deadline or budget, a cell is judged by the limits of its own arm's recommendation.
+    Without a deadline or budget, the limits of the recommendation for its own arm apply.
 
     Args:
         config: The benchmark.
-        rows_by_arm: Each arm's summary rows.
-        repeated: Cells whose nodes each did all of the work.
+        rows_by_arm: The summary rows of each arm.
+        repeated: Cells on which every node did all of the work.
         samples: Number of samples that a run processed, for each cell that counted them.
     """
     goals = config.report.recommendation
@@ -134,14 +134,14 @@ def _repeated() -> Verdict:
 
 
 def has_no_goal(goals: RecommendationConfig) -> bool:
-    """Return True if neither a deadline nor a budget decides between the types."""
+    """Return True if the config sets neither a deadline nor a budget."""
     return goals.deadline_seconds is None and goals.budget_usd_per_run is None
 
 
 def _own_judgements(
     rows: Sequence[SummaryRow], counts: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> dict[int, tuple[Verdict, ...]]:
-    """Return each count's verdicts from the arm's own recommendation; {} if a goal decides."""
+    """Return the verdicts of the arm's recommendation by node count; empty if there is a goal."""
     own = recommend(rows, goals) if len(counts) > 1 and has_no_goal(goals) else None
     contended = {count.nodes for count in counts if count.is_contended}
     if own is None:
@@ -152,8 +152,8 @@ def _own_judgements(
 def _unlike_main(config: BenchmarkConfig, rows_by_arm: RowsByArm, arm: Arm) -> Verdict | None:
     """Return a failing verdict if the arm trains a different model than the first arm, else None.
 
-    The first final metrics that the arms have, in order of node counts, decide. None if either is
-    unknown.
+    The final metrics at the smallest node counts that have one are compared. Return None if either
+    is unknown.
     """
     first = next(iter(rows_by_arm))
     base, own = _first_metric(rows_by_arm[first]), _first_metric(rows_by_arm[arm])
@@ -168,16 +168,16 @@ def _unlike_main(config: BenchmarkConfig, rows_by_arm: RowsByArm, arm: Arm) -> V
         value=own.value,
         limit=None,
         interval=None,
-        reason=f"its trained model is not comparable with that of {first.name}: {parity.reason}",
+        reason=f"its trained model is not comparable to the model of {first.name}: {parity.reason}",
     )
 
 
 def _convergence_unknown(
     counts: Sequence[MeasuredCount], samples: Collection[float]
 ) -> Verdict | None:
-    """Return a failing verdict on all cells if their convergence is unknown, else None.
+    """Return a failing verdict for all cells if their convergence is unknown, else None.
 
-    Convergence is unknown if no run has a final metric and batches or samples differ: a larger
+    Convergence is unknown if no run has a final metric and batches or samples differ. A larger
     batch may need more epochs for the same model (docs/method.md), and fewer samples may give a
     worse model.
     """
@@ -205,11 +205,11 @@ def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
 
 
 def front_by_cell(judged: Sequence[JudgedCell]) -> dict[Cell, bool]:
-    """Map each cell with a known cost to True if it is on the time-cost front, else to False.
+    """Return True for each cell on the time-cost front, and False for others with a known cost.
 
     A cell is on the front if no other cell is at least as good in both time and cost, and better in
-    one of them. A cell whose time is not a valid measurement of training the same model is not on
-    the front, and keeps no other cell off it.
+    one of them. Cells whose time is not a valid measurement of training the same model are ignored
+    and not on the front.
     """
     points = {
         each.cell: (rounded(each.seconds), rounded(each.usd))
@@ -236,7 +236,7 @@ def _is_sound(each: JudgedCell) -> bool:
 
 
 def surely_dominated(judged: Sequence[JudgedCell]) -> set[Cell]:
-    """Return the cells whose time and cost intervals lie entirely above another cell's."""
+    """Return the cells whose time and cost intervals are entirely above those of another cell."""
     return {
         each.cell
         for each in judged
@@ -279,7 +279,7 @@ def _choose(
     judged: Sequence[JudgedCell],
     by: Key,
 ) -> ArmChoice:
-    """Return the best passing candidate by cost or time; `judged` are all cells of the sweep."""
+    """Choose the best passing candidate by cost or time; `judged` has all cells of the sweep."""
     arm = config.sweep.arm_kind.split()[-1]
     passing = [each for each in candidates if each.answer == "pass"]
     notes = []
@@ -291,7 +291,7 @@ def _choose(
             notes.append(f"the cost of {join_words(unpriced)} is unknown, so {they} not ranked")
         if passing and not priced:
             by = "time"
-            notes.append("no cost is known, so the fastest is chosen")
+            notes.append("all costs are unknown, so the fastest is chosen")
         passing = priced or passing
     ranked = sorted(passing, key=lambda each: _rank(each, by))
     chosen = ranked[0] if ranked else None
@@ -313,7 +313,7 @@ def _choose(
     alike = [each.cell.text for each in ranked[1:] if not _is_distinguishable(chosen, each, by)]
     if alike:
         verb = "is" if len(alike) == 1 else "are"
-        notes.append(f"{join_words(alike)} {verb} not distinguishable from it by the intervals")
+        notes.append(f"by their intervals, {join_words(alike)} {verb} not distinguishable from it")
     what = _WHAT[question].format(arm=arm)
     text = f"{chosen.cell.text} ({chosen.numbers}) is the {_word(by)} {what}"
     return ArmChoice(
@@ -331,7 +331,7 @@ def _word(by: Key) -> str:
 
 
 def _rank(each: JudgedCell, by: Key) -> tuple[float, float, int]:
-    """Return the sort key, best cell first; by cost, cells without a known cost come last."""
+    """Return the sort key, best cell first; by cost, cells with an unknown cost come last."""
     usd = float("inf") if each.usd is None else rounded(each.usd)
     seconds = rounded(each.seconds)
     first, second = (usd, seconds) if by == "cost" else (seconds, usd)
@@ -343,12 +343,12 @@ def _open_text(each: JudgedCell) -> str:
 
 
 def _nearest(judged: Collection[JudgedCell]) -> list[str]:
-    """Return a note on why the fastest failing cell fails; [] if no cell fails."""
+    """Return a note on why the fastest failing cell fails, or [] if no cell fails."""
     failed = [each for each in judged if each.answer == "fail"]
     if not failed:
         return []
     fastest = min(failed, key=lambda each: _rank(each, "time"))
-    return [f"at the fastest, {fastest.cell.text}, {' and '.join(fastest.judged.problems)}"]
+    return [f"the fastest, {fastest.cell.text}, fails: {' and '.join(fastest.judged.problems)}"]
 
 
 def _is_distinguishable(one: JudgedCell, other: JudgedCell, by: Key) -> bool:

@@ -1,9 +1,9 @@
 """The probe design over several arms, which stops probing cells that cannot be the answer.
 
-The smallest and the largest count of each arm come first, then the counts between, then repeats;
-a cell gets no further probe once it cannot be the answer (docs/instance-types.md). A look after
-each round decides which cells are dropped. The bounds are Student's t on logarithms with the spread
-of all cells pooled; their error is spent over cells and looks, so that the best cell is dropped in
+The smallest and the largest node count of each arm are probed first, then the node counts between
+them, then repeats. The results are examined after each round, and cells that cannot be the answer
+are dropped (docs/instance-types.md). The bounds are Student's t on logarithms with the spread of
+all cells pooled. Their error is divided among cells and rounds, so that the best cell is dropped in
 at most 5% of sweeps.
 """
 
@@ -37,19 +37,19 @@ from nodesweep.scaling.t_distribution import t_quantile
 ERROR = 0.05
 """Maximum share of sweeps in which the best cell is dropped."""
 SINGLE_RUN_FACTOR = 1.5
-"""Minimum ratio of two cells' values for a single run to decide between them.
+"""Minimum ratio between the values of two cells for single runs to decide between them.
 
 Even if one run in 20 takes twice as long, the best cell is dropped in less than 5% of sweeps
 (benchmarks/instances/grid.py).
 """
 SINGLE_RUN_ERRORS = 4.0
-"""Minimum distance of two cells' values, in standard errors, for a single run to decide."""
+"""Minimum distance between two values, in standard errors, for single runs to decide."""
 MOST_EFFICIENCY = 1.25
-"""Largest efficiency assumed for an unprobed count, relative to the next smaller probed one."""
+"""Maximum efficiency assumed at an unprobed node count, relative to the next smaller probed one."""
 
 
 class Sample(NamedTuple):
-    """One run of a cell: train time, cost, and time from submission to end; None: unknown.
+    """The train time, cost and time from submission to end of one run; None if unknown.
 
     The values of a probe are projected to a full run.
     """
@@ -60,7 +60,7 @@ class Sample(NamedTuple):
 
 
 Runs = Mapping[Cell, Mapping[int, Sample | None]]
-"""Each cell's repeats that have ended; None for a run without a time."""
+"""The repeats of each cell that have ended; None for a run without a time."""
 Samples = Mapping[Cell, Sequence[Sample]]
 
 
@@ -68,10 +68,10 @@ Samples = Mapping[Cell, Sequence[Sample]]
 class Rounds:
     """The state of the probing.
 
-    `asked`: every (cell, repeat) requested so far. `missing`: the requested ones that have not
-    ended; () once all rounds are done. `dropped`: dropped cells with reasons. `later`: every
-    (cell, repeat) that may be requested in later rounds. `number`: number of the last round, from
-    1.
+    `asked` has every (cell, repeat) requested so far, and `missing` the requested ones that have
+    not ended; it is empty once all rounds are done. `dropped` has the dropped cells with reasons.
+    `later` has every (cell, repeat) that can still be requested. `number` is the number of the last
+    round, starting from 1.
     """
 
     asked: tuple[tuple[Cell, int], ...]
@@ -96,12 +96,12 @@ def replay_rounds(
 
     Args:
         runs: The runs that have ended.
-        cells: Every cell of the sweep, by arm and ascending count.
+        cells: Every cell of the sweep, by arm and ascending node count.
         repeats: Maximum number of probes of a cell.
-        goals: Deadline and budget. Without either, the first round probes every count, which the
-            recommendations of the arms need.
+        goals: Deadline and budget. Without either, the first round probes every node count, since
+            the recommendations for the arms need them all.
         lost: Cells that memory rules out, which get no new runs.
-        failing: Cells with failed attempts, whose completed runs rule out no other cell.
+        failing: Cells with failed attempts, whose completed runs cannot rule out other cells.
     """
     ends = set(cells) if has_no_goal(goals) else _ends(cells)
     probes = dict.fromkeys(cells, 0)
@@ -138,7 +138,7 @@ def replay_rounds(
 
 
 def _ends(cells: Sequence[Cell]) -> set[Cell]:
-    """Return the smallest and the largest count of each arm.
+    """Return the cells of each arm with the smallest and the largest node count.
 
     These are the D-optimal points for fitting a line, such as log T over log N (Atkinson, Donev and
     Tobias, *Optimum Experimental Designs, with SAS*, 2007, chapter 11).
@@ -150,14 +150,14 @@ def _ends(cells: Sequence[Cell]) -> set[Cell]:
 
 
 def _next(due: Sequence[tuple[Cell, int]], ends: Collection[Cell]) -> list[tuple[Cell, int]]:
-    """Return the next round's probes: first one of each end, then those with the lowest repeat."""
+    """Return the probes of the next round, starting with one probe of each end."""
     first = [(cell, repeat) for cell, repeat in due if cell in ends and repeat == 1] or due
     least = min((repeat for _, repeat in first), default=0)
     return [(cell, repeat) for cell, repeat in first if repeat == least]
 
 
 def _samples(runs: Runs, asked: Sequence[tuple[Cell, int]]) -> dict[Cell, list[Sample]]:
-    """Return the samples measured so far; cells without any time are left out."""
+    """Return the samples measured so far, without cells that have no time."""
     found: dict[Cell, list[Sample]] = {}
     for cell, repeat in asked:
         if (sample := runs[cell][repeat]) is not None:
@@ -166,12 +166,12 @@ def _samples(runs: Runs, asked: Sequence[tuple[Cell, int]]) -> dict[Cell, list[S
 
 
 def _error(cells: int, goals: RecommendationConfig, look: int, repeats: int) -> float:
-    """Return the error of each bound at a look, so that all looks together err by at most ERROR.
+    """Return the error of each bound at a look, such that all looks together spend at most ERROR.
 
-    The first look, at single runs, spends no error. The looks after the expected number of rounds
-    spend equal parts, and all further looks together spend one more such part. With a goal, the
-    best cell may be wrongly dropped by its own two limits, or by one bound against each other cell.
-    Without a goal, each cell on the time-cost front may be wrongly dropped by each other cell.
+    The first look, which has single runs, spends no error. The looks of the usual number of rounds
+    spend equal parts, and all further looks together spend one more part. With a goal, the best
+    cell can be wrongly dropped by its own two limits or by one bound against each other cell.
+    Without a goal, each cell on the time-cost front can be wrongly dropped by each other cell.
     """
     usual = repeats + 1
     share = 0.5 ** max(0, look - 1 - usual) / (usual + 1)
@@ -189,15 +189,15 @@ def find_beaten(
 
     With goals, a cell is beaten if it misses a limit, or if for each goal another cell that meets
     all limits is better: cheaper for a deadline, faster for a budget. Without goals, it is beaten
-    if another cell is faster and cheaper. Each bound may err by all of `error`, even if several
+    if another cell is faster and cheaper. Each bound can use the full `error` even if several
     bounds must hold (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
 
     Args:
         samples: The measured runs.
-        cells: The measured and the unprobed cells, by arm and ascending count.
+        cells: The measured and the unprobed cells, by arm and ascending node count.
         goals: Deadline and budget.
         error: Maximum probability that a bound is wrong.
-        failing: Cells with failed attempts. They may be beaten but beat no other cell, since a
+        failing: Cells with failed attempts. They can be beaten but cannot beat other cells, since a
             result takes more time and money than their completed runs show.
     """
     judge = _Judge(samples, goals, error, failing)
@@ -217,7 +217,7 @@ def find_beaten(
 
 
 class _Judge:
-    """The bounds on times and costs at one look, and the cells that certainly meet all limits."""
+    """The bounds on times and costs at one look, and the cells that are sure to meet all limits."""
 
     def __init__(
         self,
@@ -257,13 +257,13 @@ class _Judge:
         )
 
     def why_beaten(self, cell: Cell, share: float = 1.0, of_time: float = 1.0) -> str | None:
-        """Return why a cell cannot be the answer; None if it may be.
+        """Return why a cell cannot be the answer, or None if it can.
 
         Args:
             cell: The cell.
-            share: Factor on the cell's cost and times, which turns a probed count into a lower
-                bound for an unprobed larger one.
-            of_time: Further factor on the cell's times.
+            share: Factor for the cost and times of the cell, which turns a probed node count into
+                a lower bound for a larger one that is not probed.
+            of_time: Additional factor for the times of the cell.
         """
         goals = self._goals
         cheaper = [each for each in self._rivals if self._costs.is_less(each, cell, share)]
@@ -303,23 +303,24 @@ class _Bounds:
         self._t = t_quantile(freedom, 1 - error) if freedom else math.inf
 
     def is_less(self, cell: Cell, other: Cell, share: float = 1.0) -> bool:
-        """Return True if the cell's mean is significantly below `share` times the other's mean."""
+        """Return True if the mean is significantly below `share` times that of the other cell."""
         if cell not in self._means or other not in self._means:
             return False
         reach = self._reach(len(self._values[cell]), len(self._values[other]))
         return self._means[cell] + reach < self._means[other] + math.log(share)
 
     def is_above(self, cell: Cell, limit: float | None, share: float = 1.0) -> bool:
-        """Return True if `share` times the cell's mean is significantly above the limit."""
+        """Return True if `share` times the mean is significantly above the limit."""
         if limit is None or cell not in self._means:
             return False
         reach = self._reach(len(self._values[cell]))
         return self._means[cell] + math.log(share) - reach > math.log(limit)
 
     def is_below(self, cell: Cell, limit: float | None) -> bool:
-        """Return True if the mean's upper bound and the next run's, if known, meet the limit.
+        """Return True if the upper bounds of the mean and of the next run meet the limit.
 
-        The bound of the next run is known from three runs on. True without a limit.
+        The bound of the next run is ignored if there are fewer than three runs. Return True if
+        there is no limit.
         """
         if limit is None:
             return True
@@ -330,7 +331,7 @@ class _Bounds:
         return is_low and (next_run_bound(values) or 0.0) <= limit
 
     def _reach(self, *runs: int) -> float:
-        """Return the distance of a bound from a mean or from a difference of two means.
+        """Return the distance of a bound from a mean, or from the difference of two means.
 
         `runs` has the number of runs behind each mean.
         """
@@ -341,7 +342,7 @@ class _Bounds:
 
 
 def probe_arms(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
-    """Return the progress: cells are probed until beaten, then a full run validates the choice."""
+    """Return the progress of a probe sweep, which ends with a full run to validate the choice."""
     rows_by_arm: dict[Arm, tuple[SummaryRow, ...]] = {}
     runs: dict[Cell, dict[int, Sample | None]] = {}
     for arm, own in outcomes_by_arm(config, outcomes).items():
@@ -389,7 +390,7 @@ def _round_text(rounds: Rounds, cells: Sequence[Cell], arm: str) -> str:
         )
         return f"{what} first"
     if not rounds.dropped:
-        return f"round {rounds.number}: no combination is known to be beaten"
+        return f"round {rounds.number}: no combination is ruled out"
     dropped = [f"{cell.text} ({why})" for cell, why in rounds.dropped.items()]
     much = pluralize(len(dropped), "combination")
     return f"round {rounds.number}: {much} dropped: {join_words(dropped)}"
@@ -398,7 +399,7 @@ def _round_text(rounds: Rounds, cells: Sequence[Cell], arm: str) -> str:
 def _check(
     config: BenchmarkConfig, rows_by_arm: Mapping[Arm, Sequence[SummaryRow]]
 ) -> tuple[Key | None, str]:
-    """Return (point to validate with a full run, reason); the point is None if none is needed."""
+    """Return (point of the validation run, reason); the point is None if no run is needed."""
     if not any(row.n_projected for rows in rows_by_arm.values() for row in rows):
         return None, "no time is projected, so there is nothing to validate"
     choice = choose_cells(config, judge_cells(config, rows_by_arm))[0]

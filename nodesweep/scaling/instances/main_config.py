@@ -1,4 +1,4 @@
-"""Find the config of the runs that a report describes; in a sweep of variants, the main one's."""
+"""The config of the runs that a report describes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def config_of_main(report: ScalingReport) -> Mapping[str, Any] | None:
-    """Return the report's config or, with variants, the main variant's; None if unknown."""
+    """Return the config of the report or, with variants, of the main variant; None if unknown."""
     if report.config is None or report.instances is None or not report.instances.variants:
         return report.config
     config = BenchmarkConfig.model_validate(report.config)

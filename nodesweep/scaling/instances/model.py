@@ -1,4 +1,4 @@
-"""The part of report.json on several instance types or variants: all cells and the choice."""
+"""The models of the comparison of instance types or variants in report.json."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ Question = Literal["cheapest_within_deadline", "fastest_within_budget", "cheapes
 
 
 class _Compared(Part):
-    """A row or an answer about one instance type or variant."""
-
     variant: str | None = Field(
         default=None,
         exclude_if=lambda name: name is None,
-        description="Name of the variant, base for the unchanged config; absent if types are "
-        "compared.",
+        description="Name of the variant, base for the unchanged config; absent if instance types "
+        "are compared.",
     )
 
 
@@ -35,26 +33,32 @@ class ArmRow(_Compared):
 
     instance_type: str
     nodes: int = Field(description="N, nodes per job.")
-    n: int = Field(description="Used runs.")
-    n_failed: int = Field(description="Attempts that failed or were stopped.")
-    n_projected: int = Field(description="Used runs whose time is projected from a probe.")
-    train_seconds: float | None = Field(description="Geometric mean of train times; null: unknown.")
+    n: int = Field(description="Number of used runs.")
+    n_failed: int = Field(description="Number of attempts that failed or were stopped.")
+    n_projected: int = Field(
+        description="Number of used runs whose time is projected from a probe."
+    )
+    train_seconds: float | None = Field(
+        description="Geometric mean of train times; null if unknown."
+    )
     train_interval: Interval | None = Field(description="95% interval of `train_seconds`.")
     total_usd: float | None = Field(
-        description="Geometric mean of a run's costs, warm pool included; null: unknown."
+        description="Geometric mean of run costs, warm pool included; null if unknown."
     )
     total_usd_interval: Interval | None = Field(description="95% interval of `total_usd`.")
     per_result: PerResult | None = Field(
         default=None,
         exclude_if=lambda per: per is None,
-        description="Expected cost and time of a completed run with its failed attempts, which are "
-        "compared instead of the run's own; absent if no attempt failed.",
+        description="Expected cost and time of a completed run including failed attempts, which "
+        "are used in comparisons; absent if no attempt failed.",
     )
-    usd_per_hour: float | None = Field(description="Price of a node; null: unknown.")
+    usd_per_hour: float | None = Field(description="Price of a node; null if unknown.")
     speedup: float | None = Field(
-        description=("Speedup over the smallest measured count of its own type.")
+        description="Speedup over the smallest measured node count of the same type or variant."
     )
-    efficiency: float | None = Field(description="Efficiency within its own type.")
+    efficiency: float | None = Field(
+        description="Efficiency relative to the same node count as `speedup`."
+    )
     world_size: int | None = Field(description="Processes over all nodes, as planned.")
     global_batch_size: int | None = Field(description="Samples per optimizer step, as planned.")
     per_replica_batch_size: int | None = Field(
@@ -63,25 +67,26 @@ class ArmRow(_Compared):
     learning_rate: float | None = Field(description="Learning rate, as planned.")
     answer: Answer | None = Field(
         description=(
-            "Verdict by deadline and budget, from the prediction bounds of the next run; without "
-            "a deadline or budget, by the limits of the recommendation for its own type or "
+            "Verdict by deadline and budget, from the prediction bounds of the next run. Without a "
+            "deadline or budget, the verdict by the limits of the recommendation for the type or "
             "variant. Null if the row has no time."
         )
     )
     reason: str | None = Field(
-        description="Why the row does not pass, has no time, or got no further probe; null: it "
+        description="Why the row does not pass, has no time, or got no further probe; null if it "
         "passes."
     )
     on_front: bool | None = Field(
         description=(
-            "True if the time is a valid measurement of training the same model, and no other such "
-            "row is at least as good in both train time and cost, and better in one; null: either "
-            "is unknown."
+            "True if the time is a valid measurement of training the same model, and no other "
+            "valid row is at least as good in both train time and cost, and better in one; null if "
+            "time or cost is unknown."
         )
     )
     beaten_for_sure: bool = Field(
         description=(
-            "True if another row's intervals of time and cost lie entirely below this row's."
+            "True if the time and cost intervals of another row are entirely below those of this "
+            "row."
         )
     )
 
@@ -97,7 +102,7 @@ class ArmRow(_Compared):
 
     @property
     def seconds(self) -> float | None:
-        """The expected train time of a completed run, failed attempts included."""
+        """The expected train time of a completed run in seconds, failed attempts included."""
         return expected(self.train_seconds, self.per_result, "train_seconds")
 
     @property
@@ -107,28 +112,28 @@ class ArmRow(_Compared):
 
 
 class ArmChoice(_Compared):
-    """The arm and node count chosen for a question, or none."""
+    """The arm and node count chosen for a question, if any."""
 
     question: Question = Field(
         description=(
             "cheapest_within_deadline: cheapest combination that meets the deadline (and any"
             " budget); fastest_within_budget: fastest combination within the budget (and any"
-            " deadline); cheapest_efficient: cheapest of the counts recommended for each type or"
-            " variant."
+            " deadline); cheapest_efficient: cheapest of the node counts recommended for the types"
+            " or variants."
         )
     )
     instance_type: str | None = Field(
-        description="Instance type of the choice; null: nothing is chosen."
+        description="Instance type of the choice; null if nothing is chosen."
     )
     nodes: int | None
     by: Literal["cost", "time"] = Field(
-        description="Quantity that the choice minimizes; time if no cost is known."
+        description="Quantity that the choice minimizes; time if all costs are unknown."
     )
     reason: str = Field(description="One sentence: why this arm was chosen, or why none was.")
 
     @property
     def name(self) -> str | None:
-        """The name of the chosen arm."""
+        """The name of the chosen arm, or None if nothing is chosen."""
         return self.variant or self.instance_type
 
 
@@ -136,30 +141,34 @@ class ComparedVariant(Part):
     """A variant of the sweep's config."""
 
     name: str
-    set: Mapping[str, Any] = Field(description="Config fields that it sets, by dotted name.")
+    set: Mapping[str, Any] = Field(
+        description="Config fields that the variant sets, by dotted name."
+    )
 
 
 class PredictedCount(Part):
-    """A variant at a node count, predicted from the runs of base in this sweep, and measured."""
+    """The predicted and the measured effect of a variant at a node count."""
 
     variant: str
     remedy: Name = Field(description="The change that the variant makes.")
     nodes: int = Field(description="N, nodes per job.")
     predicted_efficiency: float | None = Field(
-        description="E(N) over the variant's own smallest count; null: no effect above the noise."
+        description="E(N) over the smallest node count of the variant; null if the predicted "
+        "effect is not above the noise."
     )
     predicted_interval: Interval | None = Field(
         description="Interval of `predicted_efficiency`, as in `remedies`; null at the smallest "
-        "count and for fewer than 3 runs."
+        "node count and for fewer than 3 runs."
     )
     predicted_seconds: float | None = Field(
-        description="T(N) of the variant, for the samples it processed; null: no effect above the "
-        "noise, or a larger batch whose samples were not counted."
+        description="T(N) of the variant, for the samples it processed; null if the predicted "
+        "effect is not above the noise, or for a larger batch whose samples were not counted."
     )
-    efficiency: float | None = Field(description="Measured E(N); null: unknown.")
-    seconds: float | None = Field(description="Measured T(N); null: unknown.")
+    efficiency: float | None = Field(description="Measured E(N); null if unknown.")
+    seconds: float | None = Field(description="Measured T(N); null if unknown.")
     is_inside: bool | None = Field(
-        description="True if the interval contains the measured efficiency; null: not judged."
+        description="True if the interval contains the measured efficiency; null if they cannot "
+        "be compared."
     )
     reason: str | None = Field(description="Why `is_inside` is null; null if it is not.")
 
@@ -168,29 +177,32 @@ class InstanceComparison(Part):
     """All arms of the sweep at all node counts, and the choices between them."""
 
     instance_types: tuple[str, ...] = Field(
-        description="Compared instance types, in the config's order; with variants, the type of "
-        "each variant."
+        description="Compared instance types, in the config's order; with variants, the instance "
+        "type of each variant."
     )
     variants: tuple[ComparedVariant, ...] = Field(
         default=(),
         exclude_if=lambda variants: not variants,
-        description="base and the variants, in the config's order; absent if types are compared.",
+        description="base and the variants, in the config's order; absent if instance types are "
+        "compared.",
     )
     predicted: tuple[PredictedCount, ...] = Field(
         default=(),
         exclude_if=lambda counts: not counts,
         description=(
-            "By variant and node count, the predicted and measured effect of variants that make a "
-            "change of `remedies`; absent: no variant does, or the parts of the time of base are "
-            "unknown."
+            "The predicted and measured effect by variant and node count, for variants that make a "
+            "change of `remedies`; absent if no variant does, or if the breakdown of the train "
+            "time of base is unknown."
         ),
     )
-    main: str = Field(description="The type or variant that the rest of this report describes.")
+    main: str = Field(
+        description="The instance type or variant that the rest of this report describes."
+    )
     arms: tuple[ArmRow, ...] = Field(
-        description=("Ordered by type as in the config, then by ascending node count.")
+        description="One row per type or variant, in the config's order, and node count, ascending."
     )
     answers: tuple[ArmChoice, ...] = Field(
-        description="One choice per question; the first is the recommendation."
+        description="One choice per question, of which the first is the recommendation."
     )
     prices: Mapping[str, Price] = Field(description="Price of a node by instance type.")
     points_asked: int = Field(description="Number of points that the design requested.")
@@ -212,11 +224,11 @@ class InstanceComparison(Part):
         return self.kind.rpartition(" ")[2]
 
     def text_of(self, name: str, nodes: int) -> str:
-        """Return the arm with this name at a node count in words, such as "4 x ml.g5.xlarge"."""
+        """Return an arm at a node count in words, such as "4 x ml.g5.xlarge"."""
         return Cell(Arm("", name, bool(self.variants)), nodes).text
 
     def name_of_job(self, job_name: str) -> str | None:
-        """Return the name of the arm whose code is in a job's name; None if there is none."""
+        """Return the name of the arm that a job's name contains, or None if it contains none."""
         key = names.parse_job_name(job_name)
         by_code = {names.arm_code(place): name for place, name in enumerate(self.names)}
         return None if key is None else by_code.get(key.arm)

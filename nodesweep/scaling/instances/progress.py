@@ -1,7 +1,7 @@
 """The progress of a sweep of any design and number of arms, and its next points.
 
-The progress depends only on the outcomes so far, so that a resumed sweep continues as the
-interrupted run would have.
+The progress depends only on the outcomes so far, so a resumed sweep continues just as the
+interrupted one would have.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from nodesweep.scaling.planning.plan import pairs_repeats, repeats_share_seeds
 class SweepProgress:
     """The progress of a sweep whose next jobs depend on the previous ones.
 
-    `asked`: all points requested so far. `next_keys`: the requested points that have not ended; ()
-    if the sweep is done. `reason`: explains the next points, or why there are none. `answers`: the
-    verdicts on the evaluated counts of a sequential sweep. With several arms, `dropped` has the
-    cells that get no further probes, with reasons, `later` the probes that will be requested if no
-    more cells are dropped, and `check` the validation run.
+    `asked` has all points requested so far, and `next_keys` the requested points that have not
+    ended; it is empty if the sweep is done. `reason` explains the next points, or why there are
+    none. `answers` has the verdicts on the evaluated node counts of a sequential sweep. With
+    several arms, `dropped` has the cells that get no further probes, with reasons, `later` the
+    probes that will be requested if no more cells are dropped, and `check` the validation run.
     """
 
     asked: tuple[Key, ...]
@@ -44,7 +44,7 @@ class SweepProgress:
     check: Key | None = None
 
     def of_arm(self, arm: Arm) -> Progress:
-        """Return the part of the progress that concerns one arm."""
+        """Return the progress of one arm."""
         asked, left = (
             tuple((key.nodes, key.repeat) for key in keys if key.arm == arm)
             for keys in (self.asked, self.next_keys)
@@ -56,9 +56,9 @@ class SweepProgress:
 
 
 def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress | None:
-    """Return the progress; None if the design requests all points at the start.
+    """Return the progress, or None if the design requests all points at the start.
 
-    `outcomes` are the outcomes of all points that have ended.
+    `outcomes` has the outcomes of all points that have ended.
     """
     if config.sweep.arm_count > 1:
         return design_of(config).progress_of_arms(config, outcomes)
@@ -77,8 +77,8 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
 def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Key]:
     """Return every point that the design has requested.
 
-    Once a run has completed, points of cells that memory rules out are left out, since no further
-    run of such a cell is needed.
+    Once any run has completed, the points of cells that memory rules out are left out, since these
+    cells need no further runs.
     """
     progress = sweep_progress(config, outcomes)
     if progress is not None:
@@ -98,7 +98,7 @@ def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Ke
 
 
 def contended_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Key, int]:
-    """Map each point whose completed runs were all contended to its latest attempt's number."""
+    """Return the last attempt by point, for points whose completed runs were all contended."""
     sound = keys_done(config, [each for each in outcomes if not is_contended(each)])
     found: dict[Key, int] = {}
     for key in sorted(keys_done(config, outcomes) - sound):
@@ -107,10 +107,7 @@ def contended_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> d
 
 
 def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
-    """Return True if contended runs prevent a recommendation.
-
-    With several arms, return True if contended runs prevent a verdict on any cell.
-    """
+    """Return True if contended runs prevent a recommendation or, with several arms, a verdict."""
     if not contended_keys(config, outcomes):
         return False
     if config.sweep.arm_count > 1:
@@ -124,7 +121,7 @@ def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) ->
 
 
 def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
-    """Return the key of a job's point; None if the job's name contains none of the arms."""
+    """Return the key of a job's point, or None if the job's name does not contain an arm."""
     arm = arm_of_job(config, outcome.job_name)
     return None if arm is None else Key(arm, outcome.nodes, outcome.repeat)
 
@@ -132,7 +129,7 @@ def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
 def summarise_arm(
     config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """Return the rows and runs of one arm, at the catalogue's price."""
+    """Return the rows and runs of one arm, with costs at the catalogue price."""
     instance = config.node_type(config.training.instance_type)
     return summarise_runs(
         outcomes,

@@ -1,7 +1,8 @@
 """The report of a sweep of any number of arms.
 
-With several arms, each arm has its own report, as if it had been measured alone. The sweep's report
-is the recommended arm's report, plus the comparison (`instances`) and the other arms' attempts.
+With several arms, each arm has its own report, as if it had been measured alone. The report of the
+sweep is the report of the recommended arm, plus the comparison (`instances`) and the attempts of
+the other arms.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from nodesweep.scaling.report.model import ScalingReport, SweepCosts
 from nodesweep.scaling.secrets import hide_in_config
 
 Reports = Mapping[Arm, ScalingReport]
-"""Each arm's own report, in the config's order; arms without an outcome are absent."""
+"""The report of each arm, in the config's order; arms without an outcome are absent."""
 
 
 def analyse_sweep(
@@ -154,7 +155,7 @@ def _combine_reports(
 
 
 def _variants(config: BenchmarkConfig) -> tuple[ComparedVariant, ...]:
-    """Return base and the variants with the fields they set, secrets hidden; () if none."""
+    """Return base and the variants, with secrets hidden; empty if the config has no variants."""
     shown = hide_in_config(config)["sweep"].get("variants", ())
     variants = [ComparedVariant(**each) for each in shown]
     return (ComparedVariant(name=BASE, set={}), *variants) if variants else ()
@@ -214,7 +215,7 @@ def _reason(own: JudgedCell | None, row: SummaryRow | None, ruled_out: str | Non
 
 
 def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> str:
-    """Return one sentence on the choice, the time-cost front, the validation and failed jobs."""
+    """Summarize the choice, the time-cost front, the validation and failed jobs in one sentence."""
     chosen = comparison.answers[0]
     text = qualified(own.platform.kind, _advice(chosen, is_real=own.platform.kind == "aws"))
     front = comparison.front
@@ -247,13 +248,13 @@ def _advice(chosen: ArmChoice, is_real: bool) -> str:
 
 
 def _arm_text(arm: ArmRow) -> str:
-    """Return the arm with time and cost, such as "8 x ml.g5.xlarge (3 min, $4.00)"."""
+    """Return the row in words, such as "8 x ml.g5.xlarge (3 min, $4.00)"."""
     numbers = f"{format_seconds(arm.seconds)}, {format_usd(arm.usd)}"
     return f"{arm.text} ({numbers})"
 
 
 def _all_costs(costs: Sequence[SweepCosts]) -> SweepCosts:
-    """Return the cost of the sweep over all arms, which share one validation of the dataset."""
+    """Add up the costs of all arms, which share one validation of the dataset."""
     validations = [each.validation_usd for each in costs if each.validation_usd is not None]
     return SweepCosts(
         validation_usd=validations[0] if validations else None,
@@ -277,34 +278,34 @@ def _caveats(
     reports: Reports,
     comparison: InstanceComparison,
 ) -> Iterator[str]:
-    """Yield the comparison's limitations, the main arm's caveats, then caveats of other arms.
+    """Yield the limitations of the comparison, then the caveats of the main arm and other arms.
 
-    Caveats that only other arms have are prefixed with the name of the arm.
+    Caveats that the main arm does not have are prefixed with the name of the arm.
     """
     a = "a" if comparison.variants else "an"
     yield (
-        f"Speedup and efficiency are within {a} {comparison.kind}, over its own smallest count; "
-        f"across {comparison.word}s only time and cost are compared."
+        f"Speedup and efficiency are relative to the smallest node count of {a} {comparison.kind}, "
+        f"so only time and cost are compared across {comparison.word}s."
     )
     if unpriced := [
         name for name, price in comparison.prices.items() if price.usd_per_hour is None
     ]:
         yield (
-            f"No price is known for {join_words(unpriced)}: compared by time alone, and left out "
-            "of the time-cost front."
+            f"Instance types without a known price ({join_words(unpriced)}) are compared by time "
+            "alone and left out of the time-cost front."
         )
     if lost := cells_out_of_memory(config, outcomes):
         cells = join_words(cell.text for cell in lost)
         yield f"Memory rules out {cells}; a smaller batch per process may fit."
     by_end = sorted(outcomes, key=lambda outcome: outcome.created_at or "")
     for reason in arms_given_up(config, by_end).values():
-        yield f"{reason[0].upper()}{reason[1:]}, so no further probes were made there."
+        yield f"{reason[0].upper()}{reason[1:]}, so no further probes were run there."
     if absent := [arm.name for arm in arms_of(config) if arm not in reports]:
         yield f"No job ran on {join_words(absent)}."
     clocks = {report.train_clock for report in reports.values() if report.train_clock}
     if len(clocks) > 1:
         words = join_words(sorted(clocks))
-        yield f"The {comparison.word}s' train times are on different clocks ({words})."
+        yield f"The train times of the {comparison.word}s are on different clocks ({words})."
     yield from _unknown_work(reports, comparison)
     yield from own.caveats
     for arm, report in reports.items():
@@ -313,7 +314,7 @@ def _caveats(
 
 
 def _unknown_work(reports: Reports, comparison: InstanceComparison) -> Iterator[str]:
-    """Warn of variants that may do different work, if metrics and sample counts are unknown."""
+    """Warn if variants may have done different work, since metrics and samples are unknown."""
     rows = [row for report in reports.values() for row in report.summary]
     if not comparison.variants or any(row.final_metric is not None for row in rows):
         return

@@ -1,8 +1,8 @@
 """Choose a predicted change to try as a variant of the config, and check the prediction.
 
-SETTINGS has the changes of analysis/remedies.py that a config can make, if it passes the script a
-batch, an accumulation, a number of loader workers or a strategy, or uses the shipped program, which
-can send 16-bit gradients. Other changes need a changed script.
+SETTINGS has the changes of analysis/remedies.py that a config can make. The config must pass the
+script a batch, an accumulation, a number of loader workers or a strategy, or use the shipped
+program, which can send 16-bit gradients. Other changes need a changed script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.rules.distribution.program import compression_backend
 
 Settings = Mapping[str, Any]
-"""Values of config fields by dotted name, as a variant sets them."""
+"""Values of config fields by dotted name, in the form in which a variant sets them."""
 _BATCHES = frozenset(
     {"batch_size", "micro_batch_size", "per_device_train_batch_size", "per_replica_batch_size"}
 )
@@ -32,7 +32,7 @@ _GLOBAL_BATCHES = frozenset({"global_batch_size"})
 _ACCUMULATIONS = frozenset({"accumulate_grad_batches", "gradient_accumulation_steps"})
 _WORKERS = frozenset({"dataloader_num_workers", "loader_workers", "num_workers"})
 _OF_DESIGN = ("design", "max_repeats", "probe", "min_points", "confirm", "confirm_repeats")
-"""Fields of a sweep that a trial does not take over, since it runs each count `repeats` times."""
+"""Fields of a sweep that a trial omits, since it runs each node count `repeats` times."""
 
 
 class Trial(NamedTuple):
@@ -43,7 +43,7 @@ class Trial(NamedTuple):
     counts: tuple[int, ...]
 
     def config_of(self, config: BenchmarkConfig) -> dict[str, Any]:
-        """Return a config with the change as its only variant, not validated yet."""
+        """Return an unvalidated config with the change as its only variant."""
         raw = config.model_dump(exclude_defaults=True)
         for name in _OF_DESIGN:
             raw["sweep"].pop(name, None)
@@ -57,7 +57,7 @@ class Trial(NamedTuple):
 def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfig | None:
     """Return the config with the steps and the instance type of the sweep's jobs.
 
-    None if the number of steps is unknown. A config with neither training.baseline_seconds nor
+    Return None if the number of steps is unknown. A config without training.baseline_seconds and
     instance_fallbacks is returned unchanged.
     """
     if config.training.instance_fallbacks:
@@ -71,7 +71,7 @@ def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfi
 
 
 def settings_by_remedy(config: BenchmarkConfig) -> dict[Name, Settings]:
-    """Return the changes that a config of a single arm can make, each with the fields to set."""
+    """Return the settings for each change that a config of a single arm can make."""
     found = {name: settings(config) for name, settings in SETTINGS.items()}
     return {name: settings for name, settings in found.items() if settings}
 
@@ -79,9 +79,9 @@ def settings_by_remedy(config: BenchmarkConfig) -> dict[Name, Settings]:
 def find_trial(report: ScalingReport, config: BenchmarkConfig) -> Trial | None:
     """Return a trial of the change with the largest predicted saving that the config can make.
 
-    It is tried at the smallest count, at the count for which changes are ranked, and at counts
-    where it is predicted to lift the efficiency to the recommendation's limit. None if the config
-    can make none of the changes.
+    The change is tried at the smallest node count, at the node count for which changes are ranked,
+    and at node counts at which it is predicted to raise the efficiency to the limit of the
+    recommendation. Return None if the config can make none of the changes.
 
     Args:
         report: The report of a finished sweep of the config.
@@ -106,10 +106,10 @@ def find_trial(report: ScalingReport, config: BenchmarkConfig) -> Trial | None:
 def compare_predicted(
     config: BenchmarkConfig, reports: Mapping[Arm, ScalingReport]
 ) -> Iterator[PredictedCount]:
-    """Yield each variant and count, as predicted from the runs of base and as measured.
+    """Yield the effect of each variant by node count, predicted from the runs of base and measured.
 
-    Only variants that make a change of SETTINGS are compared, at the counts at which base has an
-    efficiency. The predicted time is for the number of samples that the variant processed.
+    Only variants that make a change of SETTINGS are compared, at the node counts for which base has
+    an efficiency. The predicted time is for the number of samples that the variant processed.
     """
     by_name = {arm.name: report for arm, report in reports.items() if arm.is_variant}
     samples = {(arm.name, nodes): own for (arm, nodes), own in samples_by_cell(reports).items()}
@@ -130,9 +130,9 @@ def compare_predicted(
 
 
 def _work(name: Name, own: float | None, base: float | None) -> float | None:
-    """Return the ratio of a variant's samples to base's at a count.
+    """Return the ratio of the samples of a variant to the samples of base at a node count.
 
-    If samples were not counted, it is 1, but None for a change of the batch.
+    If the samples were not counted, return None for a change of the batch and 1 otherwise.
     """
     if own is None or base is None:
         return None if name == "batch" else 1.0
@@ -140,7 +140,7 @@ def _work(name: Name, own: float | None, base: float | None) -> float | None:
 
 
 def _measured(report: ScalingReport | None) -> dict[int, SummaryRow]:
-    """Return the rows with an efficiency by node count, ascending."""
+    """Return the rows that have an efficiency, by node count in ascending order."""
     rows = () if report is None else report.summary
     return {row.nodes: row for row in rows if row.train.efficiency is not None}
 
@@ -154,15 +154,14 @@ def _compare(
     rows: Mapping[int, SummaryRow],
     work: float | None,
 ) -> PredictedCount:
-    """Return a variant at a count, as predicted and as measured over the same baseline."""
     row = rows.get(nodes)
     interval = None if predicted is None else predicted.interval
     efficiency = None if row is None or baseline not in rows else row.train.efficiency
     reason = None
     if row is None:
-        reason = "no run of the variant gave a time"
+        reason = "no run of the variant has a time"
     elif efficiency is None:
-        reason = f"no run of the variant gave a time on {nodes_text(baseline)}"
+        reason = f"no run of the variant on {nodes_text(baseline)} has a time"
     elif nodes == baseline:
         reason = "the baseline"
     elif predicted is None:
@@ -170,7 +169,7 @@ def _compare(
     elif "starved" in row.flags or "starved" in rows[baseline].flags:
         reason = "its nodes were contended"
     elif interval is None:
-        reason = "no interval from fewer than 3 runs"
+        reason = "fewer than 3 runs give no interval"
     inside = None
     if reason is None and interval is not None and efficiency is not None:
         inside = interval.contains(efficiency)
@@ -189,7 +188,7 @@ def _compare(
 
 
 def _double_batch(config: BenchmarkConfig) -> Settings | None:
-    """Return twice the batch and, if the config sets the steps, half the steps.
+    """Double the batch and, if the config sets the steps, halve the steps.
 
     A run then processes the same number of samples.
     """
@@ -201,9 +200,9 @@ def _double_batch(config: BenchmarkConfig) -> Settings | None:
 
 
 def _batch_twice(training: TrainingConfig) -> Settings | None:
-    """Return twice the batch or else twice the accumulation, if the config passes either.
+    """Double the batch, or the gradient accumulation if the config passes no batch.
 
-    Batches passed as numbers double together with those passed as placeholders, since the shipped
+    Batches that are passed as numbers are doubled together with placeholders, since the shipped
     program refuses a global batch that is not the product of the others.
     """
     batch, rate = training.batch, training.learning_rate
@@ -226,13 +225,12 @@ def _double_workers(config: BenchmarkConfig) -> Settings | None:
 
 
 def _use_ddp(config: BenchmarkConfig) -> Settings | None:
-    """Return DDP if the script's strategy hyperparameter is fsdp, else None."""
     is_fsdp = config.training.hyperparameters.get("strategy") == "fsdp"
     return {"training.hyperparameters.strategy": "ddp"} if is_fsdp else None
 
 
 def _compress_gradients(config: BenchmarkConfig) -> Settings | None:
-    """Return 16-bit gradients in a format that works on CPUs, too; None if unavailable or set."""
+    """Send 16-bit gradients in a format that CPUs support; None if unavailable or already set."""
     passed = config.training.hyperparameters
     is_uncompressed = passed.get("compress", "none") == "none"
     if not (config.ships_program and is_uncompressed and compression_backend(passed)):
@@ -241,7 +239,10 @@ def _compress_gradients(config: BenchmarkConfig) -> Settings | None:
 
 
 def _double(training: TrainingConfig, names: frozenset[str]) -> Settings | None:
-    """Return the only whole-number hyperparameter with such a name, doubled (2 for 0), or None."""
+    """Double the hyperparameter with one of the names (0 becomes 2).
+
+    Return None unless exactly one of them is a whole number.
+    """
     found = [
         (name, value)
         for name, value in training.hyperparameters.items()

@@ -24,18 +24,18 @@ def confirm_choice(
     check: Check | None,
     repeated: Collection[Cell],
 ) -> ArmChoice:
-    """Return the choice, or one without a cell if the full run contradicts it.
+    """Return the choice, or an undecided one if the full run contradicts it.
 
-    All cells are judged again with the full run's time. The errors of the other projections are
-    unknown, so cells are judged with these projections as they are, and then with all of them
-    scaled by the error of the validated projection.
+    All cells are evaluated again with the time of the full run. The errors of the other projections
+    are unknown, so the cells are evaluated with the other projections unchanged, and then with all
+    of them scaled by the error of the validated projection.
 
     Args:
         config: The benchmark.
         outcomes: The outcomes of all attempts.
         choice: The recommendation from the probes.
         check: The full run of the recommended arm, if there is one.
-        repeated: Cells whose nodes each did all of the work.
+        repeated: Cells on which every node did all of the work.
     """
     chosen = _cell_of(config, choice)
     if chosen is None or check is None or check.nodes != chosen.nodes:
@@ -74,7 +74,7 @@ def confirm_choice(
                     "Undecided, since a full run contradicts the probes, which recommend"
                     f" {chosen.text}: {problem}",
                     check.text_of(chosen.text),
-                    "sweep.design: full decides it",
+                    "a sweep with sweep.design: full can decide",
                 ),
             }
         )

@@ -1,4 +1,4 @@
-"""The work of a sweep's cells: the samples that their runs processed."""
+"""The number of samples that the runs of each cell processed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesweep.scaling.report.model import ScalingReport
 
 
 def samples_by_cell(reports: Mapping[Arm, ScalingReport]) -> dict[Cell, float | None]:
-    """Map each cell with a used run to the median samples per run; None if not counted."""
+    """Return the median number of samples per run by cell; None if the samples were not counted."""
     counts: dict[Cell, list[int | None]] = {}
     for arm, report in reports.items():
         for point in report.points:

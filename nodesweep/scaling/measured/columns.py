@@ -1,8 +1,7 @@
-"""The columns of a table of measured times, and a reader of each one's cells.
+"""The columns of a table of measured times, with a reader for the cells of each column.
 
-A reader takes a cell's text and returns the value, or None if the cell is blank. For an unreadable
-cell it raises BadCell, which says what was expected. docs/measured-tables.md describes the columns
-for users.
+A reader takes the text of a cell and returns the value, or None if the cell is blank. It raises
+BadCell if it cannot read the cell. docs/measured-tables.md describes the columns for users.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 TIME_COLUMNS = ("train_seconds", "samples_per_second")
-# Beyond any measured training run: 1 microsecond to 31 years, a million nodes.
+# Wider than any real training run: 1 microsecond to 31 years, a million nodes.
 _SECONDS = (1e-6, 1e9)
 _SAMPLES_PER_SECOND = (1e-9, 1e12)
 _USD = (1e-9, 1e9)
@@ -26,7 +25,7 @@ _MAX_TEXT = 64
 _DATE_CHARACTERS = len("2026-11-26")
 _STATUSES = {"completed": "Completed", "failed": "Failed", "stopped": "Stopped"}
 _POLICIES = ("fixed_global", "fixed_per_replica")
-# float() would also accept "1_0", other scripts' digits and "infinity".
+# float() would also accept "1_0", "infinity" and digits of non-Latin scripts.
 _BLANKS = " \t\r\n\u00a0"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
@@ -38,10 +37,10 @@ class BadCell(ValueError):
 
 
 def number(cell: str) -> float | None:
-    """Return a cell as a finite number, or None if it is blank.
+    """Parse a cell as a finite number; return None if it is blank.
 
     Raises:
-        BadCell: The cell has a unit, a thousands separator or other characters.
+        BadCell: The cell contains a unit, a thousands separator or other characters.
     """
     if _NUMBER.fullmatch(cell) and math.isfinite(value := float(cell)):
         return value
@@ -56,7 +55,7 @@ def number(cell: str) -> float | None:
 
 
 def positive_reader(unit: str, bounds: tuple[float, float]) -> Reader:
-    """Return a reader of numbers in `unit` within `bounds`, (least, most)."""
+    """Return a reader for numbers within `bounds`, (minimum, maximum) in `unit`."""
     low, high = bounds
 
     def read(cell: str) -> float | None:
@@ -69,7 +68,7 @@ def positive_reader(unit: str, bounds: tuple[float, float]) -> Reader:
 
 
 def whole_reader(maximum: int, required: bool = False) -> Reader:
-    """Return a reader of whole numbers from 1 to `maximum`, which reads 2.0 as 2."""
+    """Return a reader for whole numbers from 1 to `maximum`; it accepts 2.0 as 2."""
 
     def read(cell: str) -> int | None:
         value = number(cell)
@@ -83,7 +82,7 @@ def whole_reader(maximum: int, required: bool = False) -> Reader:
 
 
 def status(cell: str) -> str:
-    """Return Completed, Failed or Stopped, ignoring upper and lower case; a blank is Completed."""
+    """Parse a status, which is case-insensitive; a blank cell means Completed."""
     found = _STATUSES.get(cell.strip(_BLANKS).lower() or "completed")
     if found is None:
         raise BadCell(f"allowed: {', '.join(_STATUSES.values())}")
@@ -91,9 +90,9 @@ def status(cell: str) -> str:
 
 
 def started_at(cell: str) -> str | None:
-    """Return a date and time as ISO 8601 in UTC, or None if the cell is blank.
+    """Return a date and time in ISO 8601 and UTC, or None if the cell is blank.
 
-    A time without an offset is taken as UTC.
+    A time without an offset is assumed to be in UTC.
     """
     cell = cell.strip(_BLANKS)
     if not cell:
@@ -117,15 +116,15 @@ def batch_policy(cell: str) -> str | None:
 
 
 def text(cell: str) -> str | None:
-    """Return a cell as a short text, or None if the cell is blank.
+    """Return the text of a cell, or None if the cell is blank.
 
     Raises:
-        BadCell: The cell is too long or has control characters, which would reach terminals and
-            files.
+        BadCell: The text is too long or contains control characters, which could end up in
+            terminals and files.
     """
     cell = cell.strip(_BLANKS)
     if not cell.isprintable() or len(cell) > _MAX_TEXT:
-        raise BadCell(f"expected at most {_MAX_TEXT} characters, none of them a control character")
+        raise BadCell(f"expected at most {_MAX_TEXT} characters without control characters")
     return cell or None
 
 
@@ -149,7 +148,7 @@ TEXT_COLUMNS = frozenset({"started_at", "instance_type", "region", "status", "ba
 
 
 def header_problems(names: Sequence[str]) -> list[str]:
-    """Return the problems of a header with these lower-case names; [] if it has none."""
+    """Return the problems of a header with these lower-case names, or [] if it is valid."""
     problems = [
         f"unknown column {quoted(name)}{_meant(name)}; allowed: {', '.join(COLUMNS)}"
         for name in names
@@ -161,7 +160,7 @@ def header_problems(names: Sequence[str]) -> list[str]:
         if name in COLUMNS and names.count(name) > 1
     ]
     if "nodes" not in names:
-        problems.append("no column 'nodes', the number of nodes of each run")
+        problems.append("no column 'nodes', which has the number of nodes of each run")
     times = [name for name in TIME_COLUMNS if name in names]
     if not times:
         problems.append(f"no time column; give one of {', '.join(TIME_COLUMNS)}")
@@ -171,15 +170,15 @@ def header_problems(names: Sequence[str]) -> list[str]:
 
 
 def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
-    """Return a reader of numbers with a decimal comma; `comma_line` is the first line with one.
+    """Return a reader for numbers with a decimal comma; `comma_line` is the first line with one.
 
-    A dot is refused, since it may be a decimal mark or a thousands separator.
+    A dot is refused, since it could be a decimal mark or a thousands separator.
     """
 
     def read_comma(cell: str) -> Any:
         if "." in cell:
             raise BadCell(
-                f"a dot is ambiguous, since line {comma_line} has a decimal comma; use one "
+                f"a dot is ambiguous, since line {comma_line} has a decimal comma; use the same "
                 "decimal mark in the whole table and no thousands separators"
             )
         return read(cell.replace(",", ".", 1))
@@ -188,7 +187,7 @@ def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
 
 
 def quoted(cell: str) -> str:
-    """Return a cell quoted, with control characters escaped, and shortened if it is long."""
+    """Quote a cell, escape its control characters, and shorten it if it is long."""
     return reprlib.repr(cell)
 
 

@@ -1,7 +1,7 @@
-"""Read runs that nodesweep did not start as JobOutcomes, from a folder with metrics.json for each.
+"""Read runs that nodesweep did not start as JobOutcomes, each from a folder with a metrics.json.
 
-docs/measured-tables.md describes the folders for users. The node count is in the file or in the
-folder's name, and repeats are numbered in the order in which they started.
+docs/measured-tables.md describes the folders for users. The node count comes from the file or from
+the folder's name, and repeats are numbered in the order in which they started.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nodesweep.scaling.outcome.outcome import JobOutcome, read_outcome
 MAX_NODES = 1_000_000
 _MOST = 10**9
 _ONE_RUN_SECONDS, _ONE_RUN_SHARE = 1.0, 0.01
-"""Two nodes' records of one run differ by less than this in start and in relative duration."""
+"""Two records of the same run differ by less than this in start and in relative duration."""
 _NODES = re.compile(
     r"(?<![a-z0-9])(?:n(?:odes?)?[-_=]?(?!0\d\d)(\d{1,7})|(?!0\d\d)(\d{1,7})[-_]?n(?:odes?)?)"
     r"(?![a-z0-9])",
@@ -40,7 +40,7 @@ _NODES = re.compile(
 )
 """A node count in a name, such as n4, nodes-4, nodes=4, 4n or 4-nodes; node003 is a host."""
 _UNTIL = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-# Values that all runs of one program share; an absent value contradicts nothing.
+# Values that are the same in all runs of one program, unless they are absent.
 _SAME_PROGRAM: Mapping[str, tuple[str, ...]] = {
     "final_metric.name": ("final_metric", "name"),
     "observed.torch": ("observed", "torch"),
@@ -49,7 +49,7 @@ _SAME_PROGRAM: Mapping[str, tuple[str, ...]] = {
 
 
 class MeasuredRunsError(MeasuredTableError):
-    """Unusable runs; `problems` lists every problem, the message shows the first 20."""
+    """The runs cannot be used. `problems` lists every problem; the message shows the first 20."""
 
     what = "runs"
 
@@ -58,7 +58,7 @@ class RunFiles(NamedTuple):
     """The files of one run.
 
     `place` is the run's folder, relative to the folder of all runs. `metrics` is None if the run
-    failed or has not ended. `budgets` are the files with the parts of the ranks' train times.
+    failed or has not ended. `budgets` are the files that break down the train time of each rank.
     """
 
     place: str
@@ -79,15 +79,15 @@ def nodes_in_name(name: str) -> set[int]:
 
 
 def read_runs(runs: Sequence[RunFiles], goal: str | None = None) -> list[JobOutcome]:
-    """Read runs as outcomes, in the order of their node counts and starts.
+    """Read runs as outcomes, ordered by node count and start.
 
     Args:
         runs: The runs.
-        goal: Goal of the final metric, maximize or minimize, for files without a goal.
+        goal: Goal of the final metric, maximize or minimize, for files that don't set one.
 
     Raises:
-        MeasuredRunsError: A run is invalid, or the runs don't belong together; `problems` has
-            every file and reason.
+        MeasuredRunsError: A run is invalid, or the runs don't belong together. `problems` lists
+            every file with the reason.
     """
     read: list[_Read] = []
     problems: list[str] = []
@@ -114,9 +114,9 @@ def read_runs(runs: Sequence[RunFiles], goal: str | None = None) -> list[JobOutc
 
 
 def _begun(run: _Read, in_order: bool) -> float:
-    """Return the sort key by which repeats are numbered; runs without metrics come last.
+    """Return the sort key for numbering repeats; runs without metrics come last.
 
-    It is the run's start, or the same for all runs if the start of one is unknown.
+    The key is the start of the run. If the start of any run is unknown, all keys are equal.
     """
     if run.metrics is None:
         return math.inf
@@ -137,7 +137,7 @@ def _read(run: RunFiles) -> _Read:
             "the folder"
         ) from None
     if not isinstance(metrics, dict):
-        raise MeasuredRunsError(f"{file}: expected a JSON object; nodesweep_clock.py writes one")
+        raise MeasuredRunsError(f"{file}: expected a JSON object, as nodesweep_clock.py writes it")
     if (reason := not_observed_reason(metrics)) is not None:
         reason = "".join(filter(str.isprintable, " ".join(reason.split())))
         raise MeasuredRunsError(f"{file}: the program was not measured: {reason}")
@@ -161,7 +161,7 @@ def _read(run: RunFiles) -> _Read:
     if world is not None and world % nodes:
         raise MeasuredRunsError(
             f"{run.place}: {world} processes are not a multiple of {nodes} nodes; name the folder "
-            "after its run's node count, not after a host"
+            "after the run's node count, not after a host"
         )
     _name_nodes(metrics, nodes, world)
     started = positive_or_none(metrics.get("run_start_unix_seconds"))
@@ -171,10 +171,11 @@ def _read(run: RunFiles) -> _Read:
 
 
 def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
-    """Return the node count in the file or in the folder's name, which must agree.
+    """Return the node count from the file or from the folder's name.
 
     Raises:
-        MeasuredRunsError: The two differ, neither is known, or it exceeds MAX_NODES.
+        MeasuredRunsError: The file and the name disagree, neither has a node count, or it exceeds
+            MAX_NODES.
     """
     in_file = whole_number_or_none(nested_value(metrics, ("world", "nodes")))
     if not in_file:
@@ -189,7 +190,7 @@ def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
         said = f"its file says {in_file} and " if in_file else ""
         raise MeasuredRunsError(
             f"{place}: {said}its name says {join_words(sorted(named))} nodes; name each folder "
-            "for its run's node count"
+            "after its run's node count"
         )
     if not found:
         raise MeasuredRunsError(
@@ -203,9 +204,9 @@ def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
 
 
 def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> None:
-    """Rename the nodes in the ranks' time parts to algo-1, algo-2, … in the order of the ranks.
+    """Rename the nodes in the breakdowns of the ranks to algo-1, algo-2, … in rank order.
 
-    Without host names, ranks are assumed to be numbered consecutively on each node, as by torchrun.
+    Without host names, each node is assumed to have consecutive ranks, as with torchrun.
     """
     written = metrics.get("budget")
     ranks = {
@@ -226,7 +227,10 @@ def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> No
 
 
 def _mixed(read: Sequence[_Read]) -> Iterator[str]:
-    """Yield a problem for each value of _SAME_PROGRAM, or source of times, that runs differ in."""
+    """Yield a problem for each value of _SAME_PROGRAM that differs between runs.
+
+    The runs must also have been timed in the same way, by the program or by nodesweep.
+    """
     for name, path in _SAME_PROGRAM.items():
         found: dict[str, str] = {}
         for each in read:
@@ -249,7 +253,7 @@ def _mixed(read: Sequence[_Read]) -> Iterator[str]:
 
 
 def _copies(read: Sequence[_Read]) -> Iterator[str]:
-    """Yield a problem for each run that is a copy, or another node's record, of an earlier run."""
+    """Yield a problem for each run that is a copy or a second record of an earlier run."""
     first: dict[tuple[Any, ...], str] = {}
     seen: list[_Read] = []
     for each in read:
@@ -262,13 +266,13 @@ def _copies(read: Sequence[_Read]) -> Iterator[str]:
         elif other := next((other for other in seen if _is_one_run(each, other)), None):
             yield (
                 f"{each.place}: started together with {other.place} and took equally long, so both "
-                "seem to be one run, timed on two of its nodes; keep only one"
+                "seem to be the same run, timed on two of its nodes; keep only one"
             )
         seen.append(each)
 
 
 def _is_one_run(a: _Read, b: _Read) -> bool:
-    """Return True if two records may be of one run, timed on two of its nodes."""
+    """Return True if two records seem to be of the same run, timed on two of its nodes."""
     if a.nodes != b.nodes or a.nodes == 1 or a.started is None or b.started is None:
         return False
     first, second = (nested_value(each.metrics, ("train_seconds",)) for each in (a, b))
@@ -282,7 +286,7 @@ def _outcome(run: _Read, repeat: int, goal: str | None, is_dated: bool) -> JobOu
         job = JobStatus(
             run.place,
             "failed",
-            reason="its folder has no metrics.json: it failed, or has not ended",
+            reason="its folder has no metrics.json, so it failed or has not ended",
             nodes=run.nodes,
             platform_kind="measured",
         )
@@ -295,7 +299,7 @@ def _outcome(run: _Read, repeat: int, goal: str | None, is_dated: bool) -> JobOu
     )
     metrics = run.metrics
     final = metrics.get("final_metric")
-    if goal is not None and final is not None:  # a user's file may have a bare number
+    if goal is not None and final is not None:  # a user's file can have a bare number
         final = final if isinstance(final, dict) else {"value": final}
         metrics = {**metrics, "final_metric": {**final, "goal": final.get("goal") or goal}}
     outcome = read_outcome(job, metrics, **point, **_batch(metrics))
@@ -303,7 +307,7 @@ def _outcome(run: _Read, repeat: int, goal: str | None, is_dated: bool) -> JobOu
 
 
 def _batch(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the batch sizes that nodesweep observed; sizes in the metrics override them."""
+    """Return the batch sizes that nodesweep observed, which sizes in the metrics override."""
     world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
     each = whole_number_or_none(nested_value(metrics, ("observed", "batch_size")))
     if not world or not each:
@@ -312,7 +316,7 @@ def _batch(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _batch_policy(outcomes: Sequence[JobOutcome]) -> str | None:
-    """Return the runs' batch policy; None if a batch is unknown or no policy fits."""
+    """Infer the batch policy of the runs; return None if a batch is unknown or no policy fits."""
     done = [outcome for outcome in outcomes if outcome.completed]
     sizes = {outcome.global_batch_size for outcome in done}
     if None in sizes:
@@ -328,7 +332,6 @@ def _batch_policy(outcomes: Sequence[JobOutcome]) -> str | None:
 
 
 def _rows(outcomes: Sequence[JobOutcome]) -> Any:
-    """Return the outcomes as the rows of a table, as table_problems() takes them."""
     from pandas import DataFrame
 
     names = ("nodes", "repeat", "status", "world_size", "global_batch_size", "batch_policy")

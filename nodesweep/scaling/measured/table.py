@@ -1,8 +1,8 @@
 """Read a table of measured times (CSV) as JobOutcomes, so that any times can be analyzed.
 
 docs/measured-tables.md describes the columns and rules. Cells are separated by commas, semicolons
-or tabs; in a table with semicolons, a comma in a number is the decimal mark, as spreadsheets write
-it.
+or tabs. In a table with semicolons, a comma in a number is a decimal comma, which is how
+spreadsheets export numbers in many locales.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MeasuredTableError", "read_measured"]
 MAX_NODE_COUNTS = 1_000
-"""Maximum number of node counts; each has a row, an interval and a place in every plot."""
+"""Maximum number of node counts, each of which takes space in every table and plot."""
 _SHOWN = 4
-# Columns in which all rows of a table must agree; an empty cell contradicts nothing.
+# Columns that must have the same value in all rows of a table; empty cells are ignored.
 _MUST_AGREE = {
     "instance_type": "instance types",
     "region": "regions",
@@ -43,17 +43,17 @@ def read_measured(
 ) -> list[JobOutcome]:
     """Read a table of measured times, one outcome per row.
 
-    A rate is read as seconds per sample (train_clock `throughput`), so that means and ratios of
-    times apply to rates, too.
+    A rate is converted to seconds per sample (train_clock `throughput`), so that means and ratios
+    are computed in the same way as for times.
 
     Args:
         table: The CSV table.
-        goal: Goal of the final metric, maximize or minimize; None: unknown.
+        goal: Goal of the final metric, maximize or minimize; None if unknown.
         origin: Name of the table in the error about too many rows.
 
     Raises:
-        MeasuredTableError: The table is invalid; `problems` has every bad row's line number and
-            reason.
+        MeasuredTableError: The table is invalid. `problems` lists every invalid row with its line
+            number and the reason.
     """
     cells = read_cells(
         table.encode("utf-8", "surrogatepass") if isinstance(table, str) else table, origin
@@ -73,7 +73,7 @@ def read_measured(
 
 
 def _read_rows(cells: Cells) -> tuple[DataFrame, list[tuple[int, str]]]:
-    """Return the valid rows, with every column, and (line, problem) of each bad cell or row."""
+    """Return the valid rows, with all columns, and (line, problem) of each invalid cell or row."""
     from pandas import DataFrame
 
     width = len(cells.frame.columns)
@@ -99,12 +99,15 @@ def _read_rows(cells: Cells) -> tuple[DataFrame, list[tuple[int, str]]]:
         rows["repeat"] = (rows.groupby("nodes").cumcount() + 1).astype(object)
     (times,) = (name for name in TIME_COLUMNS if name in values)
     problems += _row_problems(rows, times)
-    # stable: the problems of a line stay in the order of its columns
+    # sorted() is stable, so the problems of a line stay in the order of its columns
     return rows, sorted(problems, key=lambda problem: problem[0])
 
 
 def _readers(cells: Cells) -> dict[str, Reader]:
-    """Return each column's reader; a decimal comma in a semicolon table applies to all numbers."""
+    """Return the reader of each column.
+
+    If a number in a table with semicolons has a decimal comma, all numbers must.
+    """
     readers = {name: COLUMNS[name] for name in cells.frame.columns}
     numbers = [name for name in readers if name not in TEXT_COLUMNS]
     rows = {**cells.ragged, **cells.frame.T.to_dict("list")}
@@ -122,7 +125,7 @@ def _readers(cells: Cells) -> dict[str, Reader]:
 
 
 def _row_problems(rows: DataFrame, times: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, problem) of rows that contradict themselves or repeat an earlier row."""
+    """Yield (line, problem) of each row that contradicts itself or repeats an earlier row."""
     lines = rows.index.to_series()
     first_lines = lines.groupby([rows["nodes"], rows["repeat"]]).transform("first")
     for line, row in rows[lines != first_lines].iterrows():
@@ -146,7 +149,6 @@ def _row_problems(rows: DataFrame, times: str) -> Iterator[tuple[int, str]]:
 
 
 def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutcome:
-    """Return a row as the outcome of a job."""
     status, metric = values["status"], values["final_metric"]
     seconds, rate = values["train_seconds"], values["samples_per_second"]
     if rate is not None:
@@ -174,12 +176,12 @@ def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutco
 
 
 def table_problems(rows: DataFrame) -> list[str]:
-    """Return the problems of the table as a whole, once every row is valid; [] if it has none."""
+    """Return the problems of the table as a whole, or [] if it is valid; all rows must be valid."""
     if rows.empty:
         return ["the table has a header but no rows"]
     completed = rows[rows["status"] == "Completed"]
     if completed.empty:
-        return [f"no completed run among {len(rows)}: nothing to analyze"]
+        return [f"no run completed (of {len(rows)}), so there is nothing to analyze"]
     counts = rows["nodes"].unique()
     if len(counts) == 1:
         return [
@@ -203,9 +205,9 @@ def table_problems(rows: DataFrame) -> list[str]:
 
 
 def _gaps(column: Series) -> list[str]:
-    """Return a problem if only some rows of a column have a value, else [].
+    """Return a problem if only some rows have a value in the column, else [].
 
-    A missing cost, for example, would be computed from a price, unlike the costs in the table.
+    A missing cost, for example, would be computed from a price and not be comparable to the rest.
     """
     missing = int(column.isna().sum())
     if missing in (0, len(column)):
@@ -217,7 +219,7 @@ def _gaps(column: Series) -> list[str]:
 
 
 def _batch_problems(rows: DataFrame) -> Iterator[str]:
-    """Yield problems of batch and world sizes that contradict each other or the batch policy.
+    """Yield a problem for each batch or world size that contradicts the others or the batch policy.
 
     docs/method.md, "Batch policy", defines the policies.
     """
@@ -255,6 +257,6 @@ def _batch_problems(rows: DataFrame) -> Iterator[str]:
 
 
 def _listed(values: Iterable[str | float]) -> str:
-    """Return the first _SHOWN of the sorted values in words, followed by … if there are more."""
+    """Return the first _SHOWN values in ascending order, followed by … if there are more."""
     in_order = [value if isinstance(value, str) else f"{value:.12g}" for value in sorted(values)]
     return ", ".join([*in_order[:_SHOWN], *(["…"] if len(in_order) > _SHOWN else [])])

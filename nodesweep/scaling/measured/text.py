@@ -1,4 +1,4 @@
-"""Turn the bytes of a table of measured times into a data frame of its cells, still as text."""
+"""Split the bytes of a table of measured times into a data frame of text cells."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_TABLE_BYTES = 64 * 1024 * 1024
-"""Size limit of a file, far above the size of MAX_ROWS rows, so that an error can count them."""
+"""Maximum size of a file, far larger than MAX_ROWS rows, so that an error can count the rows."""
 MAX_ROWS = 5_000
-"""Row limit of a table: five rows for each job of the largest sweep that nodesweep runs."""
+"""Maximum number of rows: five for each job of the largest sweep that nodesweep runs."""
 HEAD_BYTES = 64 * 1024 + 1
-"""Number of bytes that refuse_other_files() reads; a longer first line is not a header."""
+"""Number of bytes that refuse_other_files() needs, one more than a header can have."""
 MAX_PROBLEMS_SHOWN = 20
 _SEPARATORS = ",;\t"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class MeasuredTableError(ValueError):
-    """An unusable table; `problems` lists every problem, the message shows the first 20."""
+    """The table cannot be used. `problems` lists every problem; the message shows the first 20."""
 
     what = "table of measured times"
 
@@ -39,14 +39,14 @@ class MeasuredTableError(ValueError):
 
 
 class Cells(NamedTuple):
-    """The cells of a table as text, before any is parsed."""
+    """The cells of a table as unparsed text."""
 
     separator: str
     header_line: int
     frame: DataFrame
-    """The rows with as many cells as the header; the index is the line on which each row ends."""
+    """The rows with as many cells as the header, indexed by the line on which the row ends."""
     ragged: dict[int, list[str]]
-    """Cells of the other rows, by the line on which the row ends."""
+    """The cells of all other rows, by the line on which the row ends."""
 
 
 class _Record(NamedTuple):
@@ -57,7 +57,7 @@ class _Record(NamedTuple):
 
 
 def refuse_other_files(head: bytes) -> None:
-    """Refuse a file that cannot be a table, judging by its first HEAD_BYTES bytes.
+    """Refuse a file that cannot be a table, given its first HEAD_BYTES bytes.
 
     Raises:
         MeasuredTableError: The file is empty, binary or UTF-16, or its first line is too long or
@@ -127,7 +127,7 @@ def _frame(records: list[_Record], separator: str) -> DataFrame:
         io.StringIO("".join(record.text for record in records), newline=""),
         sep=separator,
         header=0,
-        # a header may name a column twice, which is refused later
+        # a header can name a column twice, which is refused later
         names=range(len(header.cells)),
         dtype=object,
         na_filter=False,
@@ -148,7 +148,7 @@ def _decoded(table: bytes) -> str:
 
 
 def _records(text: str, separator: str) -> Iterator[_Record]:
-    """Yield every row that is not blank, with its line and width, which read_csv does not give."""
+    """Yield every non-blank row, with its line and width, which read_csv does not return."""
     taken: list[str] = []
 
     def lines() -> Iterator[str]:
@@ -166,13 +166,13 @@ def _records(text: str, separator: str) -> Iterator[_Record]:
             taken.clear()
     except csv.Error as error:
         raise MeasuredTableError(
-            f"the row that starts in line {line + 1} is not a valid CSV row; is a quote not "
-            f"closed? ({error})"
+            f"the row that starts on line {line + 1} is not a valid CSV row ({error}); check it "
+            "for an unclosed quote"
         ) from None
 
 
 def _first_line(text: str) -> str | None:
-    """Return the first line that is not blank, with its line end."""
+    """Return the first non-blank line, including its line ending, or None if there is none."""
     return next((line for line in io.StringIO(text, newline="") if line.strip()), None)
 
 

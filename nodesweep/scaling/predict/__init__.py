@@ -1,1 +1,1 @@
-"""Predict T at unmeasured node counts from a breakdown of the train time."""
+"""Predict the train time at unmeasured node counts from a breakdown of it."""

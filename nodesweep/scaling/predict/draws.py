@@ -1,12 +1,13 @@
 """90% prediction intervals from the noise of runs, by a parametric bootstrap.
 
-The relative deviations of the runs from the mean of their count, pooled over the counts, give the
-covariance of the parts' noise with nu = sum of (n - 1) degrees of freedom. Each draw moves the
-measured means by noise over sqrt(n), predicts from the moved means, and adds the noise of the next
-run to T. All noise of a draw is divided by sqrt(chi2(nu)/nu), so the noise of a sum of parts has
-Student's t distribution. An interval extends from the 5% quantile of the least to the 95% quantile
-of the most that the model allows (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993;
-Imbens and Manski, Econometrica 72, 2004, on intervals for quantities known only between bounds).
+The relative deviations of the runs from the mean at their node count, pooled over the node counts,
+give the covariance of the noise in the parts of the time with nu = sum of (n - 1) degrees of
+freedom. Each draw adds noise over sqrt(n) to the measured means, predicts T from them, and adds the
+noise of the next run. All noise of a draw is divided by sqrt(chi2(nu)/nu), so the noise of a sum of
+parts has Student's t distribution. An interval extends from the 5% quantile of the lower bound to
+the 95% quantile of the upper bound that the model allows (Efron and Tibshirani, *An Introduction to
+the Bootstrap*, 1993; Imbens and Manski, Econometrica 72, 2004, on intervals for quantities of which
+only bounds are known).
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _SEED = 38
 
 
 class Measurement(NamedTuple):
-    """The runs at one node count; `runs` has each part's seconds by run.
+    """The runs at one node count; `runs` has the seconds of each part, with a value for each run.
 
-    `work` is the number of samples of a run, in any unit that all measurements share.
+    `work` is the number of samples that a run processes, in any unit that all measurements share.
     """
 
     place: Place
@@ -48,7 +49,7 @@ class Measurement(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """The prediction at one place; intervals are None if no count ran twice.
+    """The prediction for one place; intervals are None if no node count has two runs.
 
     `seconds` and `interval` are for the next run, the ratios for the means of many runs.
     """
@@ -61,9 +62,9 @@ class Outlook(NamedTuple):
     doubling_ratio: float | None
     doubling_interval: Interval | None
     terms: Mapping[Term, tuple[float, float, float]]
-    """The least, likely and most seconds of each term that the measured means allow.
+    """The minimum, likely and maximum seconds of each term that the measured means allow.
 
-    It is {} at a measured place.
+    Empty at a measured place.
     """
 
 
@@ -72,14 +73,14 @@ def look_ahead(
     asked: Sequence[tuple[Place, float]],
     passes: Mapping[float, Sequence[float]],
 ) -> list[Outlook]:
-    """Predict T and its ratios at the requested places.
+    """Predict T and its ratios for the requested places.
 
     Args:
-        measured: The measured counts, ascending, at least one of them with several nodes.
-        asked: Places to predict, ascending, each with the work of its run. At a measured place, the
-            means are as measured, with intervals from the noise of all counts.
-        passes: Seconds of the forward and backward pass per optimizer step at batches measured
-            separately, by samples per process; each has one value per run.
+        measured: The measurements by ascending node count, at least one on several nodes.
+        asked: (place, work of a run) to predict, by ascending node count. At a measured place, the
+            means are the measured ones, with intervals from the noise of all node counts.
+        passes: Seconds of the forward and backward pass per optimizer step for batches that were
+            measured separately, by samples per process, with one value per run.
     """
     known, next_run, freedom = _draw(measured, passes)
     base = measured[0]
@@ -137,7 +138,7 @@ def look_ahead(
 
 
 def _over(numerator: Span, denominator: Span, factor: float) -> Span:
-    # very noisy runs have draws in which every part takes 0 s
+    # if runs are very noisy, every part takes 0 s in some draws
     low, high = (
         np.maximum(end, _LEAST * denominator.middle[0])
         for end in (denominator.low, denominator.high)
@@ -161,9 +162,9 @@ def _total(known: Known, index: int) -> Span:
 def _draw(
     measured: Sequence[Measurement], passes: Mapping[float, Sequence[float]]
 ) -> tuple[Known, Floats, int]:
-    """Return the draws of the measurements, the next run's relative noise in each, and nu.
+    """Return draws of the measurements, the relative noise of the next run in each draw, and nu.
 
-    The first draw is the measurements without noise.
+    The first draw has no noise.
     """
     random = np.random.default_rng(_SEED)
     table = [np.column_stack([each.runs[part] for part in PARTS]) for each in measured]

@@ -3,27 +3,27 @@
     T(N) = compute + communication + waiting + data + fixed
 
 - **compute** per optimizer step depends on the samples per process. Between measured batches it is
-  interpolated. Below the smallest batch it is at most that batch's time and, since the time is
-  convex in the batch, at least on the line through the two smallest batches, which is the likely
-  time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha + beta·m). The lower bound is in
-  proportion to the batch if only one was measured, or if that is less and one of the two was only
-  measured on a single node. Above the largest batch it is at least that batch's time and at most in
-  proportion.
+  interpolated. Below the smallest batch, it is at most the time of that batch. Since the time is
+  convex in the batch, it is at least on the line through the two smallest batches, which gives the
+  likely time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha + beta·m). The lower
+  bound is proportional to the batch if only one batch was measured, or if that is less and one of
+  the two was only measured on a single node. Above the largest batch, compute takes at least as
+  long as for that batch and at most proportionally longer.
 - **communication** per step is the exposed part of a ring all-reduce among W processes,
   c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
   latency of a message. The exposed part is max(f·c, c − h·backward): the last bucket's share f, or
   the part of c that the share h of the backward pass does not hide (Li et al., VLDB 13, 2020). All
-  h from 0 to 1 that explain the measurements are equally likely; if a single count has several
-  nodes, the measurements leave h open, and h = 0 is the likely value.
-- **waiting** per step is the mean excess of the slowest of W processes. It grows as the expected
+  h from 0 to 1 that explain the measurements are equally likely. If only one measurement is on
+  several nodes, it does not determine h, and h = 0 is the likely value.
+- **waiting** per step is the mean excess of the slowest of W processes. It grows like the expected
   maximum of normal or exponential values, or is the excess of one slow node (Harter, Biometrika 48,
   1961; Petrini, Kerbyson and Pakin, SC'03).
-- **data** per step is the wait for samples that each node loads independently or from a source that
-  all nodes share, or it takes the same time everywhere.
+- **data** per step is the wait for samples. Nodes load them independently or from a shared source,
+  or the wait is the same at every node count.
 - **fixed** is the time of the first step, evaluation, checkpoints and the rest, once per run. It is
-  the same at every count, divided among the nodes, added from two nodes on, or proportional to the
-  number of further nodes.
+  the same at every node count, divided among the nodes, added with two or more nodes, or
+  proportional to the number of additional nodes.
 
 If several of these laws explain the measurements, the prediction is the range over them
 (solutions.py).
@@ -66,7 +66,7 @@ PART_OF: Mapping[Term, Part] = {
 
 
 class Place(NamedTuple):
-    """A node count with its processes, batch and steps.
+    """A node count with the processes, batch and steps of a run.
 
     `batch` is the number of samples per process and optimizer step. `steps` is the number of
     optimizer steps, in any unit that all places share.
@@ -79,10 +79,10 @@ class Place(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The measurements: `values` has each part's seconds per run as (draws, places).
+    """The measurements: `values` has the seconds of each part per run, of shape (draws, places).
 
-    `passes` are the seconds of the forward and backward pass per optimizer step on one node at
-    batches measured separately, by samples per process; each has one value per draw.
+    `passes` has the seconds of the forward and backward pass per optimizer step on one node for
+    batches that were measured separately, by samples per process, with one value per draw.
     """
 
     places: Sequence[Place]
@@ -90,7 +90,7 @@ class Known(NamedTuple):
     passes: Mapping[float, Floats]
 
     def per_step(self, part: Part, chosen: Sequence[int]) -> Floats:
-        """Return a part's seconds per optimizer step at the chosen places: (draws, places)."""
+        """Return the seconds of a part per optimizer step at some places: (draws, places)."""
         steps = np.array([self.places[index].steps for index in chosen])
         found: Floats = self.values[part][:, list(chosen)] / steps
         return found
@@ -102,12 +102,12 @@ def terms_at(known: Known, place: Place) -> dict[Term, Span]:
     At least one known place must have several nodes.
     """
     several = [index for index, each in enumerate(known.places) if each.nodes > 1]
-    # an exchange that overlaps the backward pass slows it down, so a place is compared with places
-    # of several nodes
+    # an overlapping exchange slows down the backward pass, so compute is taken from places with
+    # several nodes
     like = several if len(several) > 1 else list(range(len(known.places)))
     gradients = _by_batch(known, like, place.batch)
     optimizer = _alike(known.per_step("optimizer", like))
-    # communication and waiting have the bounds that they have if compute is halfway between its own
+    # communication and waiting are bounded as if compute were halfway between its own bounds
     likely, halfway = float(gradients.middle[0]), float(gradients.low[0] + gradients.high[0]) / 2
     return {
         "compute": gradients.plus(optimizer).times(place.steps),
@@ -128,17 +128,17 @@ def slowest_of(processes: int) -> float:
 
 
 def _alike(values: Floats) -> Span:
-    """Return the span of a time that should be equal everywhere.
+    """Return the span of a time that should be the same at every place.
 
-    The span begins at the smallest value and, to allow for drift, ends as far above the largest
-    value as the smallest is below the largest.
+    It begins at the smallest value. To allow for drift, its upper bound is above the largest value
+    by the difference of the two.
     """
     low, high = values.min(axis=1), values.max(axis=1)
     return between(low, high + (high - low))
 
 
 def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
-    """Return the span of the seconds of a forward and backward pass at a batch."""
+    """Return the span of the seconds of a forward and backward pass for a batch size."""
     measured = known.per_step("gradients", like)
     batches = np.array([known.places[index].batch for index in like])
     spans = {each: _alike(measured[:, batches == each]) for each in np.unique(batches).tolist()}
@@ -154,7 +154,7 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     if above and below:
         weight = (batch - below[-1]) / (above[0] - below[-1])
         return spans[below[-1]].times(1 - weight).plus(spans[above[0]].times(weight))
-    if below:  # not faster than at the largest batch, and not slower per sample
+    if below:  # not faster than for the largest batch, and not slower per sample
         return between(spans[below[-1]].low, spans[below[-1]].high * (batch / below[-1]))
     least, high = spans[above[0]].middle, spans[above[0]].high
     in_proportion = least * (batch / above[0])
@@ -164,17 +164,17 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     low = line = np.clip(least - slope * (above[0] - batch), 0.0, least)
     exchanging = {each.batch for each in known.places if each.nodes > 1}
     if not exchanging.issuperset(above[:2]):
-        # without an exchange to share the CPU with, one node's passes are faster, so the line is
-        # too flat
+        # on one node, no exchange competes with the passes for the CPU, so they are faster and the
+        # line is too flat
         low = np.minimum(low, in_proportion)
     return Span(low, line, high)
 
 
 def _slower_in_exchange(known: Known) -> float:
-    """Return the factor, at least 1, by which passes take longer during an exchange than alone.
+    """Return the factor (at least 1) by which an exchange slows down the passes.
 
-    The time of a pass alone is interpolated between one node's batches, which overestimates it,
-    since the time is convex in the batch.
+    The time of a pass without an exchange is interpolated between batches on one node. This
+    overestimates it, since the time is convex in the batch.
     """
     alone = {batch: float(seconds[0]) for batch, seconds in known.passes.items()}
     step = known.per_step("gradients", range(len(known.places)))[0].tolist()
@@ -194,9 +194,9 @@ def _slower_in_exchange(known: Known) -> float:
 def _exchange(
     known: Known, several: Sequence[int], place: Place, passes: float, halfway: float
 ) -> Span:
-    """Return the exposed exchange's seconds per step if passes take these.
+    """Return the span of the seconds per step of the exposed exchange.
 
-    The bounds are those if passes take `halfway`.
+    Its likely value assumes that a pass takes `passes` seconds, its bounds that it takes `halfway`.
     """
     exposed = known.per_step("communication", several)
     backward = known.per_step("backward", several)
@@ -208,7 +208,7 @@ def _exchange(
     at = np.array(_ring(place.processes))
 
     def overlapped(there: float) -> list[Corners]:
-        """Return the exchanges that a backward pass of these seconds hides partly and wholly."""
+        """Return the exchanges that a backward pass of `there` seconds hides partly or fully."""
         partly = corners(
             np.column_stack([ring, -hidden]),
             np.append(at, -there),
@@ -233,9 +233,9 @@ def _exchange(
     larger = [each for each, own in enumerate(ring) if own[1] > at[1]][:1]
     if not smaller or not larger:
         return span
-    # Between two measured counts, the exchange may become longer than the backward pass that hides
-    # it. The exposed part is at least the smaller count's, grown as the ring's time, and at most
-    # the larger count's, shrunk as the ring's time.
+    # Between two measured node counts, the exchange can become longer than the backward pass that
+    # hides it. The exposed part is at least that of the smaller node count and at most that of the
+    # larger one, both scaled by the time of the ring.
     least, most = (
         span_of(corners(ring[near], at, exposed[:, near]))
         if exposed[:, near].any()
@@ -261,9 +261,9 @@ def _waiting(known: Known, several: Sequence[int], place: Place, there: float) -
 
 
 def _growth(processes: int) -> Floats:
-    """Return the slowest process's excess over the mean, up to a factor, in three models.
+    """Return the excess of the slowest process over the mean, up to a factor, in three models.
 
-    These are one slow node, normal values and exponential values.
+    The models are one slow node, normal values and exponential values.
     """
     harmonic = float((1 / np.arange(2, processes + 1)).sum())
     return np.array([1.0, slowest_of(processes), harmonic])

@@ -1,8 +1,9 @@
 """Bound a sum of terms with nonnegative coefficients by what the measurements allow.
 
-A few node counts do not determine the coefficients: communication at two counts does not separate
-latency, bandwidth and overlap. All coefficients that fit best form a polytope, whose corners have
-no more terms than measurements. A prediction is linear in them, so its extremes are at corners.
+A few node counts do not determine the coefficients. For example, communication at two node counts
+does not separate latency, bandwidth and overlap. The coefficients that fit best form a polytope,
+whose corners have at most as many terms as there are measurements. A prediction is linear in the
+coefficients, so its extremes are at corners.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 _SAME_FIT = 1e-6
-"""Residuals that differ by less, relative to the measurements, are taken as equal."""
+"""Residuals that differ by less than this, relative to the measurements, are considered equal."""
 _LEAST_SIZE = 0.1
-"""Errors are relative to a measurement, but at least to this share of the largest measurement."""
+"""Errors are relative to the measurement, or to this share of the largest one if that is more."""
 
 
 class Corners(NamedTuple):
     """Solutions (first axis) for each draw of the measurements (second axis).
 
-    `misfit`: norm of the relative residuals; inf if a coefficient is out of its bounds.
-    `predicted`: the predicted value. `fitted`: the fitted measurements (third axis).
+    `misfit` is the norm of the relative residuals, or inf if a coefficient is out of bounds.
+    `predicted` is the predicted value. `fitted` has the fitted measurements (third axis).
     """
 
     misfit: Floats
@@ -33,7 +34,7 @@ class Corners(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The least, likely and largest value of a quantity in each draw."""
+    """The minimum, likely and maximum value of a quantity in each draw."""
 
     low: Floats
     middle: Floats
@@ -44,7 +45,7 @@ class Span(NamedTuple):
         return Span(self.low * factor, self.middle * factor, self.high * factor)
 
     def plus(self, other: Span) -> Span:
-        """Return the span of the sum of this quantity and another one."""
+        """Return the span of the sum of two quantities."""
         return Span(self.low + other.low, self.middle + other.middle, self.high + other.high)
 
 
@@ -71,9 +72,9 @@ def corners(
         columns: Value of each term at each measurement: shape (measurements, terms).
         at: Value of each term at the predicted place.
         values: The measurements, at least 0: shape (draws, measurements). The first draw has the
-            measured values themselves.
-        most: Largest coefficient of each term; None: unbounded.
-        sizes: The values that errors are relative to; None: the measured values.
+            measured values.
+        most: Maximum coefficient of each term; None if unbounded.
+        sizes: The values that errors are relative to; None for the measured values.
     """
     sizes = values[0] if sizes is None else sizes
     weights = 1 / np.maximum(sizes, _LEAST_SIZE * sizes.max())
@@ -99,15 +100,15 @@ def corners(
 
 
 def joined(*found: Corners) -> Corners:
-    """Return all the solutions."""
+    """Concatenate the solutions."""
     return Corners(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
 
 def span_of(likely: Corners, *others: Corners) -> Span:
     """Return the span of the best solutions, widened by the misfit of the measured values.
 
-    Its middle is the middle of the best solutions among `likely`, of which at least one must be
-    feasible in each draw.
+    Its middle is the middle of the best solutions in `likely`, which must have at least one
+    feasible solution in each draw.
     """
     found = [_ends(likely), *(_ends(each) for each in others)]
     low, high, least = (np.array([each[place] for each in found]) for place in range(3))
@@ -124,7 +125,7 @@ def span_of(likely: Corners, *others: Corners) -> Span:
 
 
 def _ends(found: Corners) -> tuple[Floats, Floats, Floats]:
-    """Return the smallest and the largest prediction of the best solutions, and their misfit."""
+    """Return the minimum and maximum prediction of the best solutions, and their misfit."""
     least = found.misfit.min(axis=0)
     is_best = found.misfit <= least + _SAME_FIT
     low = np.where(is_best, found.predicted, np.inf).min(axis=0)

@@ -58,7 +58,7 @@ def test_a_count_that_is_dominated_is_never_the_best():
     ranges = hour_value_ranges(rows)
     assert [each.text for each in ranges] == ["whatever an hour is worth"]
     assert hour_value_text(ranges) == (
-        "the least mean cost plus waiting is that of 2 nodes, whatever an hour is worth"
+        "the least mean cost plus waiting is at 2 nodes, whatever an hour is worth"
     )
     assert ranges_of({1: 7200, 2: 7200}, {1: 10, 2: 10}) == [(1, 0, None)]
 

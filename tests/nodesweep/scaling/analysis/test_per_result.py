@@ -413,13 +413,13 @@ def test_an_hour_value_names_the_attempts_if_no_count_completes_enough() -> None
     billed = {1: ([4100], [10] * 40), 4: ([1200], [10] * 40)}
     answer = advise(billed, hour_value_usd=50)
     assert (chosen(answer), answer.rule, answer.basis) == (None, "hour_value", "point")
-    least = "No measured count is shown to complete at least half of its attempts"
+    least = "No measured node count is shown to complete at least half of its attempts"
     assert answer.reason.startswith(f"{least};")
     assert hour_value_ranges(rows_of(billed)) == ()
     both = advise(billed, hour_value_usd=50, budget_usd_per_run=1).reason
     assert both.startswith(
-        "No measured count is shown to cost at most the budget of $1.00 and to complete at least "
-        "half of its attempts;"
+        "No measured node count is shown to cost at most the budget of $1.00 and to complete at "
+        "least half of its attempts;"
     )
 
 
@@ -432,7 +432,7 @@ def test_the_nearest_count_to_a_deadline_is_not_called_the_fastest() -> None:
     # 1 of 4 attempts failed at both: 13.6 min at most on 2 nodes, 14.5 min on 4
     billed = {1: ([1100] * 3, []), 2: ([610, 611, 612], [100]), 4: ([360, 361, 363], [300])}
     told = advise(billed, deadline_seconds=600).reason
-    assert "at the count nearest to the deadline, 2 nodes, train time per result" in told
+    assert "at the node count nearest to the deadline, 2 nodes, train time per result" in told
 
 
 def test_of_counts_that_miss_a_deadline_the_fastest_is_named() -> None:

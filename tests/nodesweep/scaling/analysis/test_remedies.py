@@ -91,7 +91,7 @@ def test_a_slow_node_leaves_the_waiting_for_the_next_slowest():
     found = remedies_of([at(1, forward=24.0), at(3, 10.0, ranks=ranks)])
     remedy = named(found)["slow_node"]
     assert (remedy.change, remedy.saved) == (
-        "Another node instead of algo-3, or less work for it",
+        "A different node instead of algo-3, or less work for it",
         pytest.approx(0.2),
     )
     assert values(remedy)[3] == (8.0, 1.0)

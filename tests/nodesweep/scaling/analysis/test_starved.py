@@ -172,4 +172,6 @@ def test_a_contended_baseline_and_other_models_leave_nothing_to_recommend(goals)
     answer = recommend(summarise(outcomes), RecommendationConfig(**goals))
     assert answer is not None
     assert answer.chosen is None
-    assert answer.reason == UNKNOWN.format("1 node", "the other counts trained a different model.")
+    assert answer.reason == UNKNOWN.format(
+        "1 node", "the other node counts trained a different model."
+    )
