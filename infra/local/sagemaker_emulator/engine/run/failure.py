@@ -1,7 +1,7 @@
-"""Finds the node that caused a job's failure, and words the reason.
+"""Finds the node that caused the failure of a job, and words the reason.
 
 The first node to exit is often not the cause: a peer sees "Connection closed by peer" and exits
-immediately, while the node that failed is still writing its traceback under its CPU quota.
+immediately, while the failed node is still writing its traceback under its CPU quota.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from sagemaker_emulator.interfaces import NodeExit
 
-# Messages of gloo, NCCL, torch's TCP store and torchrun when the other end is gone.
+# Messages of gloo, NCCL, torch's TCP store and torchrun after the other end has gone.
 _CONNECTION_LOSS = re.compile(
     r"Connection (closed|reset) by (remote )?peer|Connection refused|Broken pipe|Socket"
     r" Timeout|socket timed out"

@@ -356,8 +356,8 @@ def test_without_the_right_nodes_meet_on_loopback_and_it_is_said(monkeypatch):
             "import sys; sys.stdout.write('[\"unshare: no\", null]')",
             r"over loopback \(unshare: no\)",
         ),
-        ("raise SystemExit(3)", r"over loopback \(a trial failed: exit code 3\)"),
-        ("raise OSError('no bridge')", r"over loopback \(a trial failed: OSError: no bridge\)"),
+        ("raise SystemExit(3)", r"over loopback \(a test failed: exit code 3\)"),
+        ("raise OSError('no bridge')", r"over loopback \(a test failed: OSError: no bridge\)"),
         ("import time; time.sleep(60)", r"over loopback \(.* 0\.5 s\)"),
         (
             "import sys; sys.stdout.write('[null, \"no netem\"]')",
