@@ -50,7 +50,7 @@ class Reading:
     ballast: Mapping[int, Ran] = field(default_factory=dict)
     """CPU time and work of the ballast so far, by CPU."""
     held_back_seconds: float = 0.0
-    """Total time that the quotas of enclosing cgroups throttled this platform, divided by its CPUs."""
+    """Total time per CPU that the quotas of enclosing cgroups throttled this platform."""
 
 
 def attainments(

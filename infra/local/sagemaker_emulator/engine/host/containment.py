@@ -69,7 +69,7 @@ class Containment:
 
     @classmethod
     def find(cls, scratch: Path) -> Containment:
-        """Return the strongest containment that works on this machine, tested with a real process."""
+        """Return the strongest containment that works in a test on this machine."""
         unshare = _UNSHARE if os.geteuid() == 0 else (_UNSHARE[0], "--map-root-user", *_UNSHARE[1:])
         complete = cls(unshare, None)
         problem = complete._problem(scratch)

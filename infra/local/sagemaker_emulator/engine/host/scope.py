@@ -49,7 +49,7 @@ def scope_command(environment: Mapping[str, str]) -> list[str]:
 
 
 def main() -> int:
-    """Print whether quotas will look writable to the server, and return exit code 0 if they will."""
+    """Print whether quotas will look writable to the server, and return 0 if they will."""
     look = [sys.executable, "-P", "-m", "sagemaker_emulator.engine.host.cgroups"]
     return subprocess.run([*scope_command(os.environ), *look], check=False).returncode
 

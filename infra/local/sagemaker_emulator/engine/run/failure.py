@@ -29,19 +29,19 @@ _ENDED_BY_SIGNAL = re.compile(r"ExitCode (-4|-7|-8|-9|-11|137|139)\b")
 
 
 def is_failed(node_exit: NodeExit) -> bool:
-    """Return True if the node failed on its own."""
+    """Return True if the node failed, rather than being stopped by the platform."""
     return node_exit.exit_code != 0 and not node_exit.stopped_by_platform
 
 
 def is_connection_loss(node_exit: NodeExit) -> bool:
-    """Return True if the node reports only a lost peer."""
+    """Return True if the node reports nothing but a lost connection to a peer."""
     if node_exit.exit_code < 0 or _ENDED_BY_SIGNAL.search(node_exit.failure or ""):
         return False
     return bool(_CONNECTION_LOSS.search(node_exit.failure or ""))
 
 
 def root_cause(exits: Sequence[NodeExit]) -> NodeExit | None:
-    """Return the exit of the node that probably made the others fail; None if no node failed."""
+    """Return the exit of the node that probably caused the failure, or None if no node failed."""
     failed = [node_exit for node_exit in exits if is_failed(node_exit)]
     return min(
         failed,
@@ -61,7 +61,7 @@ def _blame_rank(node_exit: NodeExit) -> int:
 def failure_reason(node_exit: NodeExit, node_count: int) -> str:
     """Return a job's FailureReason, "AlgorithmError: <text of output/failure>, exit code: N".
 
-    This is AWS's wording, except that the text names the node if there are several.
+    The wording is AWS's, except that the text names the node if there are several.
     """
     text = node_exit.failure or _without_text(node_exit)
     if node_count > 1 and not text.startswith(node_exit.host):

@@ -189,7 +189,7 @@ def test_rate_between_nodes_is_described_and_refused_limits_are_the_platforms_fa
         " no netem)"
     )
     running = SimpleNamespace(pid_by_host={"algo-1": 2**31 - 1})
-    with pytest.raises(EngineError, match="network can't be limited: ip: "):
+    with pytest.raises(EngineError, match="network links can't be limited: ip: "):
         engine._limit_links(job, running)
 
 

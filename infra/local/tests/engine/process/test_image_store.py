@@ -339,14 +339,14 @@ def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not
     [
         ("COPY nowhere.py /opt/ml/code/", r"nowhere\.py .*build context"),
         ("COPY notes.txt /opt/ml/code/", r"\.dockerignore"),
-        ("COPY train.py /usr/bin/", "nodes see only /opt/ml/code"),
+        ("COPY train.py /usr/bin/", "nodes only see /opt/ml/code"),
         (
             "ENV MODEL=/opt/ml/model\nCOPY train.py /opt/ml/model/",
-            "nodes see only /opt/ml/code",
+            "nodes only see /opt/ml/code",
         ),
         (
             "ENV PATH=/usr/bin:/ ROOT=/\nCOPY train.py /usr/bin/",
-            "nodes see only /opt/ml/code",
+            "nodes only see /opt/ml/code",
         ),
         ("RUN pip install -r /elsewhere.txt", "no earlier COPY"),
     ],

@@ -173,7 +173,7 @@ def test_a_folder_of_wheels_will_do_where_the_cpu_index_does_not_answer(
     version, told = install(cpu)
     assert version == "1.0+cpu"
     first, second = told
-    assert first.startswith(f"[FETCHED] {cpu.name}: nothing; ") and str(index.by_hand) in first
+    assert first.startswith(f"[FETCHED] {cpu.name}: not downloaded, ") and str(index.by_hand) in first
     assert second.startswith("[FETCHED] nothing ")
 
 
