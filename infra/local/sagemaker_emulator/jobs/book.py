@@ -1,4 +1,4 @@
-"""Keeps the jobs of one kind and runs them in order of arrival, in parallel if they fit."""
+"""Manages the jobs of one kind, which run in order of arrival and in parallel if they fit."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ logger = logging.getLogger(__name__)
 
 
 class Runner(Protocol[J_contra]):
-    """The interface of runners for jobs of one kind."""
+    """The interface of runners, which run jobs of one kind."""
 
     @property
     def account_id(self) -> str:
-        """The account in the jobs' ARNs: twelve digits that no AWS account has."""
+        """The account in the ARNs of jobs: twelve digits that no AWS account has."""
 
     @property
     def has_virtual_clock(self) -> bool:
         """True if jobs wait for capacity in `run`, on a virtual clock, instead of in the queue.
 
-        `run` then also ends a job that gets no capacity or exceeds MaxWaitTimeInSeconds.
+        In this case, `run` also ends jobs that get no capacity or exceed MaxWaitTimeInSeconds.
         """
 
     def check(self, request: Mapping[str, Any]) -> None:
         """Check that the runner supports a request.
 
         Raises:
-            ValidationException: If the runner does not support it.
+            ValidationException: If the runner does not support the request.
         """
 
     def capacity_problem(self, job: J_contra) -> str | None:
-        """Return why the job gets no capacity, without the prefix "CapacityError: ", or None."""
+        """Return why the job gets no capacity (without "CapacityError: "), or None if it does."""
 
     def run(
         self, job: J_contra, change: Change[J_contra], faults: JobFaults, stop: threading.Event
     ) -> None:
-        """Run the job to its end in the calling thread."""
+        """Run the job until it ends, in the calling thread."""
 
     def clean_up(self, job: J_contra) -> None:
-        """Remove the leftovers of a job whose server was killed."""
+        """Clean up after a job whose server was killed."""
 
 
 class JobManager(ABC, Generic[J]):
-    """The jobs and the threads that run them; all public methods are thread-safe."""
+    """Jobs and the threads that run them. All public methods are thread-safe."""
 
     kind: ClassVar[str]
-    """Kind of the jobs, as in "training job"."""
+    """The kind of jobs, as in "training job"."""
     not_found: ClassVar[str]
-    """Error message for a {name} that no job has."""
+    """Error message for a {name} that does not exist."""
     name_taken: ClassVar[str]
-    """Error message for a name that the job {arn} already has."""
+    """Error message for a name that is taken by the job {arn}."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class JobManager(ABC, Generic[J]):
 
         Args:
             runner: Runs the jobs.
-            store: Stores the jobs' records.
-            quotas: Maximum numbers of instances by quota name or instance type.
+            store: Stores the records of jobs.
+            quotas: The maximum number of instances by quota name or instance type.
             faults: Faults to inject.
             clock: Returns Unix seconds.
-            room: Capacity shared by jobs of all kinds; None: one job of this kind at a time.
+            room: The capacity that jobs of all kinds share; None runs one job at a time.
         """
         self._runner = runner
         self._store = store
@@ -110,32 +110,32 @@ class JobManager(ABC, Generic[J]):
 
     @abstractmethod
     def _read(self, record: Mapping[str, Any]) -> J:
-        """Return the job of a record, which is new or was returned by `to_record`.
+        """Return the job with this record, which is new or was returned by `to_record`.
 
         Raises:
-            TypeError: If the record is from a different version; KeyError means the same.
+            TypeError: If the record is from a different version. KeyError means the same.
         """
 
     @abstractmethod
     def _admit(self, job: J, now: float, has_room: bool) -> None:
-        """Check the quotas for a new job, and prepare it; called under the lock.
+        """Check the quotas for a new job, and prepare the job. The lock is held.
 
         Raises:
             ResourceLimitExceeded: If a quota would be exceeded.
         """
 
     def _placed(self, job: J) -> tuple[J, str | None]:
-        """Return the job, with its instances chosen, and why it gets no capacity (or None)."""
+        """Return the job with its selected instances, and why it gets no capacity (or None)."""
         return job, self._runner.capacity_problem(job)
 
     def _give_instances(self, job: J, now: float) -> None:
-        """Give a new, saved job its instances; called under the lock."""
+        """Assign instances to a new job that was saved. The lock is held."""
 
     def _release(self) -> None:
-        """Release the resources that ended jobs keep; called under the lock, at start and end."""
+        """Release the resources that ended jobs keep. Called with the lock, at start and stop."""
 
     def _retained_resource(self, job: J) -> str | None:
-        """Return a phrase for what prevents an ended job's deletion ("retains …"), or None."""
+        """Return why an ended job cannot be deleted, such as "retains …", or None if it can."""
         return None
 
     def start(self) -> None:
@@ -150,17 +150,17 @@ class JobManager(ABC, Generic[J]):
         self._clerk.start()
 
     def _readable(self, record: Mapping[str, Any]) -> J:
-        """Return the job of a record.
+        """Return the job with this record.
 
         Raises:
-            TypeError: If the record cannot be read or described; other errors mean the same.
+            TypeError: If the record cannot be read or described. Other errors mean the same.
         """
         job = self._read(record)
         job.describe(self._clock())
         return job
 
     def create(self, region: str, request: dict[str, Any]) -> J:
-        """Accept a valid request; a lack of capacity fails the job and is not an API error.
+        """Create a job from a valid request. A lack of capacity fails the job, not the request.
 
         Raises:
             ResourceInUse: If the name is taken.

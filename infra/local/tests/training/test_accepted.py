@@ -206,5 +206,5 @@ def test_own_command_is_checked_as_the_service_does(
 
 def test_placement_is_for_ultra_servers(platform: SimpleNamespace) -> None:
     placed = {**resources(1), "InstancePlacementConfig": {"EnableMultipleJobs": False}}
-    with pytest.raises(ClientError, match="UltraServer capacity only, not to ml"):
+    with pytest.raises(ClientError, match="UltraServer capacity, not to ml"):
         platform.sagemaker.create_training_job(**job_request("placed", ResourceConfig=placed))
