@@ -192,13 +192,13 @@ class JobManager(ABC, Generic[J]):
         return job
 
     def delete(self, region: str, name: str) -> None:
-        """Delete a job that has ended and keeps no resources.
+        """Delete a job that has ended and retains no resources.
 
-        A job that has just ended is deleted once its worker has cleaned up, since a new job of the
-        same name uses the same folders.
+        If the job has just ended, this waits until its worker has cleaned up, since a new job with
+        the same name would use the same folders.
 
         Raises:
-            ResourceInUse: If the job is in progress or keeps a resource.
+            ResourceInUse: If the job is in progress or retains a resource.
         """
         with self._changed:
             if self._find(region, name).is_over():
@@ -226,7 +226,7 @@ class JobManager(ABC, Generic[J]):
             ]
 
     def stop(self, region: str, name: str) -> None:
-        """Request a job's stop; a job that is already stopping is left alone.
+        """Request that a job stops, unless it is already stopping.
 
         Raises:
             ValidationException: If the job has ended.
@@ -245,7 +245,7 @@ class JobManager(ABC, Generic[J]):
             return list(self._find_arn(region, arn).tags)
 
     def add_tags(self, region: str, arn: str, tags: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Set tags by key and return all of them.
+        """Add or replace tags and return all tags of the job.
 
         Raises:
             ResourceLimitExceeded: If the job would have more than 50 tags.
@@ -259,7 +259,7 @@ class JobManager(ABC, Generic[J]):
             return list(job.tags)
 
     def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None:
-        """Remove tags by key; missing keys are ignored."""
+        """Remove tags by key, ignoring missing keys."""
         with self._changed:
             job = self._find_arn(region, arn)
             job.tags = [tag for tag in job.tags if tag["Key"] not in keys]
@@ -270,7 +270,7 @@ class JobManager(ABC, Generic[J]):
             return [job.name for job in self._jobs.values() if not job.is_over()]
 
     def request_stop_of_all(self) -> None:
-        """Accept no more jobs, and stop those in progress."""
+        """Refuse new jobs, and request that all jobs in progress stop."""
         with self._changed:
             self._closing = True
             for job in self._jobs.values():
@@ -279,9 +279,9 @@ class JobManager(ABC, Generic[J]):
             self._changed.notify_all()
 
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
-        """Stop every job and wait until none is running.
+        """Stop all jobs and wait until none is running.
 
-        A job that outlives the deadline is marked as failed when the platform starts again.
+        A job that still runs at the deadline is marked as failed when the platform starts again.
         """
         self.request_stop_of_all()
         deadline = time.monotonic() + deadline_seconds
@@ -307,7 +307,7 @@ class JobManager(ABC, Generic[J]):
             try:
                 self._runner.run(job, self._change_under_lock(job), waiting.faults, stop)
             except Exception as error:
-                # An unexpected error: fail this job, but keep the worker for the next one.
+                # Fail this job, but keep the worker for other jobs.
                 logger.exception("Job %s: the platform failed", job.name)
                 with self._changed:
                     job.end(Ending("Failed", internal_error(error)), self._clock())
@@ -317,7 +317,7 @@ class JobManager(ABC, Generic[J]):
                 self._changed.notify_all()
 
     def _next(self) -> Waiting[J] | None:
-        """Wait for the next job that may start, and return it.
+        """Wait for the next job that can start, and return it.
 
         Return None if the platform is closing and no job is queued.
         """
@@ -329,7 +329,7 @@ class JobManager(ABC, Generic[J]):
             return waiting
 
     def _end_overdue(self) -> None:
-        """End queued jobs that must not wait longer, even while other jobs run."""
+        """End queued jobs that have waited too long, even while other jobs run."""
         with self._changed:
             while not self._closing:
                 now = self._clock()
@@ -357,7 +357,7 @@ class JobManager(ABC, Generic[J]):
             raise ApiError("ServiceUnavailable", "The local platform is stopping.", http_status=503)
 
     def _accept(self, waiting: Waiting[J], problem: str | None) -> None:
-        """Queue a job, or fail it immediately if this machine can never hold it."""
+        """Queue a job, or fail it immediately if this machine is too small for it."""
         job, now = waiting.job, waiting.job.creation_time
         self._jobs[job_key(job.region, job.name)] = job
         if problem is not None:
@@ -403,26 +403,26 @@ class JobManager(ABC, Generic[J]):
             raise ApiError("ResourceInUse", self.name_taken.format(arn=taken.arn))
 
     def _instances_in_use(self, jobs: Sequence[J]) -> int:
-        """Return the number of instances of jobs in progress."""
+        """Return the total number of instances of those jobs that are in progress."""
         return sum(job.instance_count for job in jobs if not job.is_over())
 
     def _fail_interrupted(self, job: J) -> None:
-        """Fail a job whose server died; its billable time ends at its last recorded change."""
+        """Fail a job whose server died. Its billable time ends with its last recorded change."""
         job.end_segment(job.last_modified_time)
         reason = "InternalServerError: the local platform stopped while the job was in progress"
         job.end(Ending("Failed", reason), self._clock())
         self._try_to_save(job)
         try:
             self._runner.clean_up(job)
-        except Exception:  # one job's leftovers must not keep the platform from starting
-            logger.exception("Job %s: its nodes' folders could not be removed", job.name)
+        except Exception:  # must not keep the platform from starting
+            logger.exception("Job %s: the folders of its nodes could not be removed", job.name)
 
     def _save(self, job: J) -> None:
         """Save a job.
 
         Raises:
-            NotSaved: If the job cannot be written. The API call fails, but its change to the job
-                stays and is written by the next save.
+            NotSaved: If the job cannot be written. The API call fails, but its change remains and
+             is written by the next save.
         """
         self._store.save(*job_key(job.region, job.name), record=job.to_record())
 
@@ -430,7 +430,7 @@ class JobManager(ABC, Generic[J]):
         """Save a new job.
 
         Raises:
-            NotSaved: If the job cannot be written; the job then does not exist.
+            NotSaved: If the job cannot be written, in which case it does not exist.
         """
         try:
             self._save(job)
@@ -439,5 +439,5 @@ class JobManager(ABC, Generic[J]):
             raise
 
     def _try_to_save(self, job: J) -> None:
-        """Save a job; if that fails, log the failure and continue."""
+        """Save a job, or log an error if that fails."""
         self._store.try_to_save(*job_key(job.region, job.name), record=job.to_record())
