@@ -190,4 +190,4 @@ class Simulation(Generic[J]):
         self.execution(job, change, self, faults, stop).run()
 
     def clean_up(self, job: J) -> None:
-        """Do nothing, since a simulated job leaves nothing besides its record."""
+        """Do nothing, since a simulated job leaves nothing but its record."""
