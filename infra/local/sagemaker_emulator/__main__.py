@@ -107,7 +107,9 @@ def _report_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
     if not lines:
         return 0
     print(
-        "\n  ".join([f"{state_dir} may lack the latest changes; is its disk full?", *lines]),
+        "\n  ".join(
+            [f"{state_dir} may lack the latest changes; check whether its disk is full", *lines]
+        ),
         file=sys.stderr,
     )
     return NOT_SAVED

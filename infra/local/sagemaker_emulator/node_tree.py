@@ -66,7 +66,6 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
 
 
 def _open(root: Path, name: str, last_flags: int) -> int:
-    """Open the target of `name` below `root`, and return the file descriptor."""
     waiting = deque(PurePosixPath(name).parts)
     # descriptors of the open folders, root first
     path: list[int] = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]

@@ -256,7 +256,6 @@ def _names_all(environ: Mapping[str, Any], claim: _Claim) -> bool:
 
 
 def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
-    """Return the correct signature of a request, as computed by botocore."""
     host, uri = received_address(environ)
     path, _, query = uri.partition("?")
     credentials = Credentials(key.id, key.secret, key.session_token)

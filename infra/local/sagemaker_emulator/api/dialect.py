@@ -230,7 +230,6 @@ def _xml(protocol: str, code: str, message: str, http_status: int, identity: str
 
 
 def _cbor_texts(texts: Mapping[str, str]) -> bytes:
-    """Encode a few strings as a CBOR map."""
     serializer: Any = CBORSerializer()
     body = bytearray([0xA0 | len(texts)])  # major type 5 (map) of up to 23 pairs
     for text in (part for pair in texts.items() for part in pair):

@@ -223,7 +223,6 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
 
 
 def _is_unknowable(environ: dict[str, Any]) -> bool:
-    """Return True if a request is a lookup that a simulation might be unable to answer."""
     scope = credential_scope(environ)
     if scope is None or scope.service not in unknowable.SERVICES:
         return False

@@ -230,7 +230,6 @@ class BuildExecution:
         }
 
     def _prepare_repository(self) -> tuple[str, str]:
-        """Check or create the repository to push to, and return its name and the tag."""
         self._enter("PRE_BUILD")
         repository = self._build.variable(*_REPOSITORY_VARIABLES)
         if repository is None:

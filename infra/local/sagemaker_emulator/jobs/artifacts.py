@@ -51,7 +51,6 @@ def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: P
 
 
 def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
-    """Map the paths of all files in the folder to the first node that has the file."""
     files: dict[str, Node] = {}
     for node in nodes:
         for name in file_names(node.opt_ml, folder):

@@ -357,7 +357,6 @@ class JobManager(ABC, Generic[J]):
             raise ApiError("ServiceUnavailable", "The local platform is stopping.", http_status=503)
 
     def _accept(self, waiting: Waiting[J], problem: str | None) -> None:
-        """Queue a job, or fail it immediately if this machine is too small for it."""
         job, now = waiting.job, waiting.job.creation_time
         self._jobs[job_key(job.region, job.name)] = job
         if problem is not None:
@@ -403,7 +402,6 @@ class JobManager(ABC, Generic[J]):
             raise ApiError("ResourceInUse", self.name_taken.format(arn=taken.arn))
 
     def _instances_in_use(self, jobs: Sequence[J]) -> int:
-        """Return the total number of instances of those jobs that are in progress."""
         return sum(job.instance_count for job in jobs if not job.is_over())
 
     def _fail_interrupted(self, job: J) -> None:

@@ -94,7 +94,7 @@ class JobExecution(ABC, Generic[J]):
         return self._job.longest_wait(now)
 
     def _note_wait(self) -> None:
-        """Record that the job waits while a job of another platform holds the machine."""
+        """Called when the job waits for a job of another platform. Do nothing by default."""
 
     def run(self) -> None:
         try:
@@ -158,14 +158,12 @@ class JobExecution(ABC, Generic[J]):
             yield
 
     def _prepare(self) -> Sequence[Node]:
-        """Create the nodes and begin the segment."""
         nodes = self._engine.prepare(self._job.spec())
         now = self._clock()
         self._change(lambda job: job.begin_segment(now))
         return nodes
 
     def _watch(self) -> TrainingWatch:
-        """Return a watch that injects faults while the nodes run."""
         return TrainingWatch(
             self._rules,
             self._times_struck,
@@ -180,7 +178,6 @@ class JobExecution(ABC, Generic[J]):
         left_seconds: float,
         on_line: Callable[[str, int], None] = lambda line, unix_milliseconds: None,
     ) -> RunResult:
-        """Run the nodes until they end, with logs, metrics and injected faults."""
         spec = self._job.spec()
         metrics = NodeMetrics(
             self._cloudwatch, self.group, self._job.name, lambda: self._engine.usage(spec)

@@ -22,7 +22,7 @@ class Listing:
     status: str
 
     def page(self, summaries: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-        """Return the requested page of matching summaries."""
+        """Return a page of the summaries that match the request."""
         matching = [summary for summary in summaries if self._matches(summary, request)]
         found = self._sorted(matching, request)
         # The token contains the query, so that it cannot be used with a different query.

@@ -140,7 +140,7 @@ def _pauses(longest_seconds: float) -> Iterator[float]:
 
 
 def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -> float:
-    """Return the CPU usage between two times in seconds, as a percentage of the node's vCPUs."""
+    """Return the CPU usage from `then` to `now`, as a percentage of the node's vCPUs."""
     used_seconds = max(0.0, usage.cpu_seconds - before.cpu_seconds)
     return 100 * used_seconds / ((now - then) * usage.vcpus)
 

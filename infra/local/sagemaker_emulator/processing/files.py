@@ -47,7 +47,6 @@ def output_folders(request: Mapping[str, Any]) -> list[Output]:
 
 
 def _is_platform_managed(one: Mapping[str, Any]) -> bool:
-    """Return True if the platform, and not the application, transfers the data."""
     return not one.get("AppManaged")
 
 

@@ -62,7 +62,6 @@ def _refuse_unmodelled_members(request: Mapping[str, Any]) -> None:
 
 
 def _check_names(request: Mapping[str, Any]) -> None:
-    """Check that the names of inputs and the names of outputs are unique."""
     for members, name in ((_inputs(request), "InputName"), (_outputs(request), "OutputName")):
         _refuse_repeated([one[name] for one in members], f"{name}s")
 

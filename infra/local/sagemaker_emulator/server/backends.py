@@ -90,7 +90,6 @@ def with_real_nodes(
 
 
 def _process(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Return a backend with process trees on this machine."""
     from sagemaker_emulator.engine.process.engine import ProcessEngine
     from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 
@@ -102,7 +101,6 @@ def _process(config: ServerConfig, endpoint_url: str) -> Backend:
 
 
 def _container(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Return a backend with containers, which stores images in a registry."""
     from sagemaker_emulator.engine.choice import make_container_engine
 
     engine, images = make_container_engine(config.state_dir, endpoint_url, config.registry)
@@ -110,7 +108,6 @@ def _container(config: ServerConfig, endpoint_url: str) -> Backend:
 
 
 def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Return a backend that runs nothing but computes times."""
     from sagemaker_emulator.simulation.execution import SimulatedRunner
     from sagemaker_emulator.simulation.images import SimulatedImageStore
     from sagemaker_emulator.simulation.model import PerformanceModel, read_model

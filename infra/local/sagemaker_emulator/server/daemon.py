@@ -92,7 +92,6 @@ def start(config: ServerConfig) -> str:
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Wait while the platform of a state folder is shutting down."""
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(

@@ -211,7 +211,6 @@ class SimulatedRunner(Simulation[TrainingJob]):
 
 
 def _archive(name: str, content: Mapping[str, Any]) -> bytes:
-    """Return a .tar.gz that contains a JSON file."""
     body = json.dumps(content).encode()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:

@@ -130,7 +130,6 @@ def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> di
 
 
 def _probe(work: Workload) -> dict[str, Any]:
-    """Return the `probe` section for a job that ended early, with steps that do not vary."""
     if work.whole_run_steps is None:
         return {}
     epochs = work.epochs * work.whole_run_steps * work.global_batch_size / work.samples

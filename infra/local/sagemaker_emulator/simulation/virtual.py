@@ -118,7 +118,6 @@ class VirtualExecution(ABC, Generic[J]):
         return [(int((created + at) * 1000), line) for at, line in self._printed]
 
     def _write(self, lines: Sequence[tuple[int, str]]) -> None:
-        """Write lines to the log stream of algo-1."""
         if not lines:
             return
         clients = self._simulation.clients

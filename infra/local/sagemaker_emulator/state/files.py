@@ -51,7 +51,7 @@ def read_secret_file(path: Path, remedy: str) -> str:
             raise UnsafeFile(path, f"it belongs to user {found.st_uid}, not to you", remedy)
         if found.st_mode & 0o077:
             mode = stat.S_IMODE(found.st_mode)
-            raise UnsafeFile(path, f"its mode is {mode:o}, so others may access it", remedy)
+            raise UnsafeFile(path, f"its mode is {mode:o}, so other users may access it", remedy)
         return file.read()
 
 

@@ -306,7 +306,6 @@ class Batch:
         )
 
     def _enter(self, job: ServiceJob, status: str) -> None:
-        """Set the status of a job, record the time, and save the job."""
         job.status = status
         if status in (*_ENDED, "SCHEDULED", "RUNNING"):
             place = (

@@ -93,7 +93,6 @@ class TrainingExecution(JobExecution[TrainingJob]):
         return result
 
     def _keep_value(self, metric: str, value: float, unix_milliseconds: int) -> None:
-        """Publish the value of a metric to CloudWatch, and record it for the training window."""
         self._published.add(metric, value, unix_milliseconds)
         self._window.note(metric, value, unix_milliseconds / 1000)
 

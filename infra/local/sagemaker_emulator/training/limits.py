@@ -141,7 +141,6 @@ def _uses_pipe_mode(request: Mapping[str, Any]) -> bool:
 
 
 def _check_prefixes(request: dict[str, Any]) -> None:
-    """Check that CheckpointConfig and TensorBoardOutputConfig have S3 URIs."""
     for name, member in (
         ("CheckpointConfig", "S3Uri"),
         ("TensorBoardOutputConfig", "S3OutputPath"),

@@ -55,7 +55,6 @@ class TrainingApi(JobApi[TrainingJobs]):
         return self._listing.page(summaries, request)
 
     def _refuse_missing_data(self, region: str, request: dict[str, Any]) -> None:
-        """Check that the input data exists, as SageMaker does before it accepts a job."""
         for channel in request.get("InputDataConfig", []):
             if "S3DataSource" not in channel["DataSource"]:
                 continue

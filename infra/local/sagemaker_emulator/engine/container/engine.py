@@ -137,7 +137,7 @@ class ContainerEngine(ExclusiveEngine):
     ) -> Iterator[bool]:
         """Wait for capacity on this machine and hold it for the job.
 
-        Jobs of this engine run in parallel if they fit, but never alongside jobs of another engine.
+        Jobs of an engine run in parallel if they fit, but jobs of different engines never do.
         """
         has_room = job.job_name in self.room
 
@@ -308,7 +308,6 @@ def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
 
 
 def _quota(running: ContainerNodes, vcpus: float, cpus: Mapping[str, int]) -> Quota | None:
-    """Return a quota for the containers' cgroups, or None if they are not visible and writable."""
     groups = running.quota_groups()
     if len(groups) < len(running.pid_by_host):
         return None

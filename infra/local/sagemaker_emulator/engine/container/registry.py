@@ -186,8 +186,6 @@ def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
 
 
 class _ProxyHandler(BaseHTTPRequestHandler):
-    """Forwards the requests of a client."""
-
     upstream: Registry
     protocol_version = "HTTP/1.1"
 

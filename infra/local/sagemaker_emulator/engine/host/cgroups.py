@@ -211,7 +211,7 @@ def _delegate_cpu(folder: Path) -> None:
 def _step_down(folder: Path) -> None:
     """Move this process into a child cgroup if it is alone in its cgroup, to allow delegation.
 
-    That cgroup can be, for instance, the scope in which the server runs (engine/host/scope.py).
+    That cgroup can be, for example, the scope in which the server runs (engine/host/scope.py).
     """
     available = _first_line(folder / "cgroup.controllers").split()
     if "cpu" in available and _read_lines(folder / "cgroup.procs") == [str(os.getpid())]:

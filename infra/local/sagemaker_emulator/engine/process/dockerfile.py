@@ -154,7 +154,7 @@ class _Reader:
     def _add_copy(self, rest: str) -> None:
         words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
         if any(word.startswith("--from") for word in words):
-            raise ValueError("copying from another image needs a container engine")
+            raise ValueError("copying from a different image needs a container engine")
         *sources, target = (self._expand(word) for word in words if not word.startswith("--"))
         if not sources:
             raise ValueError("a source and a target are needed")

@@ -168,7 +168,7 @@ class ProcessImageStore:
             ) and known_digest != f"sha256:{digest}":
                 raise ImageBuildError(
                     f"TAG {repository}:{tag}: the tag is immutable and points to {known_digest},"
-                    f" but the build produced sha256:{digest}; use another tag"
+                    f" but the build produced sha256:{digest}; use a different tag"
                 )
 
     def _add_tag(self, repository: str, tag: str, digest: str, run: BuildRun) -> None:

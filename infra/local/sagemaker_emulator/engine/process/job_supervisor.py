@@ -125,7 +125,6 @@ def _start(
 
 
 def _reap(host_by_pid: dict[int, str]) -> None:
-    """Reap every child, including adopted orphans, and report when a node ends."""
     while True:
         try:
             pid, status = os.waitpid(-1, 0)

@@ -208,7 +208,6 @@ class SupervisedNodes:
         self.events.put(SUPERVISOR_LOST)
 
     def _membership(self, host: str | None) -> Membership:
-        """Return the membership criteria of a node, or of all nodes if `host` is None."""
         plans = [plan for plan in self._plans if host in (None, plan["host"])]
         sessions = {
             self._pid_by_host[plan["host"]] for plan in plans if plan["host"] in self._pid_by_host

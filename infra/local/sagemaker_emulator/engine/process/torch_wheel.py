@@ -174,14 +174,13 @@ def _download(
 
 
 def _default_wheel_note(target: Target, lines: Sequence[str], answered: str) -> str:
-    """Return a note on why the default wheel is needed, how large it is, and how to avoid it."""
     why = (
         f"no CPU wheel of {', '.join(lines)} was found: {CPU_INDEX} {answered}, and pip's"
         " configuration names no other source with one"
     )
     sizes = _default_wheel_sizes(target, lines)
     if sizes is None:
-        much = "The default wheel may include CUDA: several GB, including NVIDIA's packages"
+        much = "The default wheel can include CUDA: several GB, including NVIDIA's packages"
     elif any(map(_OF_CUDA.match, sizes)):
         much = (
             "The default wheel includes CUDA, which no node here can use:"

@@ -109,7 +109,6 @@ class ExclusiveEngine(ABC):
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> AbstractContextManager[bool]:
-        """Hold the machine for this job alone; see `turn`."""
         return training_slot(stop, deadline, on_wait)
 
     @abstractmethod
@@ -165,5 +164,5 @@ def _take_lock(path: Path) -> IO[str]:
     with contextlib.suppress(OSError):
         file.close()
     raise StateInUseError(
-        f"{path.parent} is in use by another platform: stop that platform, or choose another folder"
+        f"{path.parent} is in use by another platform: stop it, or choose a different folder"
     )

@@ -183,7 +183,6 @@ class JobRun:
             self._lift_quota()
 
     def _hosts_without(self, file_name: str, folders: Mapping[str, Path]) -> list[str]:
-        """Return the running nodes whose programs have not written this file."""
         return [
             host for host in self._remaining_hosts() if not (folders[host] / file_name).exists()
         ]

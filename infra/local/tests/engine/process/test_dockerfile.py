@@ -65,7 +65,7 @@ def test_versions_that_an_install_is_held_to_are_those_of_the_image():
         ("RUN pip install --extra-index-url https://x y", "pip option --extra-index-url"),
         ("USER nobody", "container engine"),
         ("FROM other", "multiple stages"),
-        ("COPY --from=builder /a /b", "another image"),
+        ("COPY --from=builder /a /b", "a different image"),
         ("COPY ../secret /opt/ml/code/", "the build context"),
         ("ADD https://example.org/a /opt/ml/code/", "the build context"),
         ('ENTRYPOINT ["bash"]', "SageMaker runs `train`"),
