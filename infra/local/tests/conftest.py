@@ -42,7 +42,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 @pytest.fixture(scope="session")
 def warm_server() -> Iterator[WarmProcess]:
-    """A process that has imported what a platform's process imports."""
+    """A process that has imported the modules that a server needs."""
     with warm_process(
         "sagemaker_emulator.__main__", "infra.local.tests.serve_with_fakes"
     ) as process:

@@ -1,4 +1,4 @@
-"""A wait ends when there is no progress, not when a busy machine is slow."""
+"""A wait ends if there is no progress, but not if a busy machine is slow."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_bad_file_is_a_bad_argument(
 
 
 def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
-    """Return the settings of the process that `start` would start."""
+    """Return the settings of the server that `start` would start."""
     configs: list[ServerConfig] = []
     monkeypatch.setattr(serving, "serve", configs.append)
     monkeypatch.setattr(daemon, "scope_command", lambda environment: [])

@@ -1,4 +1,4 @@
-"""Access of another user of this machine, and of a training job, to the platform's port."""
+"""Access to the platform by other users of this machine and by training jobs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_another_user_of_the_machine_is_refused_in_awss_words(
 
 
 def test_who_knows_the_id_and_not_the_secret_is_refused(platform: SimpleNamespace) -> None:
-    """The ID is part of presigned URLs, which users pass on."""
+    """Presigned URLs, which users share, contain the id."""
     key_id = access_keys(platform.state_dir).user.id
     assert code_of(client_with(platform, "s3", key_id).list_buckets) == "SignatureDoesNotMatch"
     assert (
@@ -149,7 +149,7 @@ def test_a_presigned_url_opens_one_object_until_it_expires(
 def send(
     url: str, headers: dict[str, str], body: bytes = b"", method: str = "GET"
 ) -> tuple[int, str]:
-    """Send exactly this request; return the status and the text of the response."""
+    """Send exactly this request, and return the status and the text of the response."""
     request = urllib.request.Request(url, data=body or None, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=300) as answer:
@@ -180,7 +180,7 @@ CREATE, BUILD = json.dumps(job_request("by-link")).encode(), b'{"projectName": "
 def test_a_link_opens_its_object_and_calls_nothing(
     platform: SimpleNamespace, owner: str, headers: dict[str, str], body: bytes
 ) -> None:
-    """The signature in a link covers none of these headers, and no body."""
+    """The signature of a link covers neither these headers nor a body."""
     key = getattr(access_keys(platform.state_dir), owner)
     s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3v4")
     place = {"Bucket": "results", "Key": "linked"}
@@ -222,7 +222,7 @@ def test_a_signature_holds_for_a_quarter_of_an_hour(
     minutes: int,
     passes: bool,
 ) -> None:
-    """A recorded request must not be sent again a day later."""
+    """A recorded request must not be accepted a day later."""
     date = (datetime.now(UTC) + timedelta(minutes=minutes)).strftime("%Y%m%dT%H%M%SZ")
     body = b"" if service == "s3" else b"{}"
     headers = {"Host": urlsplit(platform.endpoint).netloc, "X-Amz-Date": date}
@@ -356,7 +356,7 @@ def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> No
 
 
 def test_a_jobs_key_reads_and_deletes_what_other_jobs_wrote(platform: SimpleNamespace) -> None:
-    """All jobs have the same key, as docs/security.md says."""
+    """All jobs share a key (docs/security.md)."""
     platform.s3.create_bucket(Bucket="of-another")
     platform.s3.put_object(Bucket="of-another", Key="sweep.json", Body=b"theirs")
     platform.logs.create_log_group(logGroupName="of-another")
@@ -391,7 +391,7 @@ def test_and_nothing_else(
 
 
 def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNamespace) -> None:
-    """The target header decides where a request goes, as well as the signed service."""
+    """The target header and the signed service both determine which service gets a request."""
     node = access_keys(platform.state_dir).node
 
     codebuild = client_with(platform, "codebuild", node.id, node.secret)
@@ -413,7 +413,7 @@ def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNames
 def test_not_by_a_second_scope_in_the_header(
     platform: SimpleNamespace, service: str, form: str
 ) -> None:
-    """The gate and moto must read the same service in the header."""
+    """The gate and moto must read the same service from the header."""
     node = access_keys(platform.state_dir).node
     url = f"{platform.endpoint}/"
     request = AWSRequest("GET", url, {"Content-Type": "application/x-www-form-urlencoded"})
@@ -443,7 +443,7 @@ def as_role(platform: SimpleNamespace, service: str, given: dict[str, Any], **co
 
 
 def test_an_assumed_roles_credentials_are_taken_as_on_aws(platform: SimpleNamespace) -> None:
-    """boto3 assumes the role itself if a profile names role_arn, as in docs/aws.md."""
+    """boto3 assumes the role if a profile contains role_arn (docs/aws.md)."""
     given = assume(platform)
     assert as_role(platform, "sagemaker", given).list_training_jobs()["TrainingJobSummaries"] == []
     assert (
@@ -545,7 +545,7 @@ def test_an_unmodified_client_takes_the_file(
 def test_a_jobs_key_reaches_no_account_settings_of_s3(
     platform: SimpleNamespace, host: str, path: str
 ) -> None:
-    """S3 Control is signed like S3; moto distinguishes it by path or host."""
+    """S3 Control is signed like S3, and moto tells them apart by path or host."""
     keys = access_keys(platform.state_dir)
     address = platform.endpoint.replace("127.0.0.1", f"{host}localhost") + path
     statuses = []

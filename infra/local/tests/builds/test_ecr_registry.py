@@ -1,4 +1,4 @@
-"""ECR's responses when a registry is behind it, and the effect of a push on them."""
+"""ECR responses with a registry, and the effect of pushes on them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from sagemaker_emulator.interfaces import JobSpec, Node
 def platform_with(
     folder: Path, *faults: dict[str, Any], **options: Any
 ) -> Iterator[SimpleNamespace]:
-    """Serve a platform with a fault plan; its programs print a line, then wait or end."""
+    """Serve a platform with a fault plan, whose programs print a line and then wait or end."""
 
     def line(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
         say("step 1")
@@ -46,7 +46,7 @@ def platform_with(
 
 
 def codes(call: Callable[[], Any], count: int) -> list[str | None]:
-    """Return the error code of each of `count` calls; None for a call that succeeded."""
+    """Return the error codes of `count` calls, with None for calls that succeeded."""
     found: list[str | None] = []
     for _ in range(count):
         try:

@@ -33,7 +33,7 @@ class RecordingS3:
 
 
 def nodes_with(folder: Path, **files: str) -> list[Node]:
-    """Return two nodes; `algo1_name` is the name of a file in the folder of the first."""
+    """Return two nodes, the first of which has a file named `algo1_name`."""
     nodes = [Node(f"algo-{number}", "127.0.0.1", folder / f"algo-{number}") for number in (1, 2)]
     for node in nodes:
         (node.opt_ml / "checkpoints").mkdir(parents=True)

@@ -44,7 +44,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in this process; the platform that it starts is a separate process."""
+    """Run a command in this process. It starts the platform in a separate process."""
     printed, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(errors):
         code = main(arguments)
@@ -175,7 +175,7 @@ def test_stopping_platform_is_neither_running_nor_adopted(
 
 @pytest.mark.usefixtures("forked_servers")
 def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: Path) -> None:
-    """Any program that holds the port may say so, and may say so forever."""
+    """Any program on the port could claim this forever."""
     with stopping_platform() as endpoint:
         port = int(endpoint.rpartition(":")[2])
         with pytest.raises(ServerStartError, match=f"Port {port} on "):
@@ -185,7 +185,7 @@ def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: 
 def test_start_waits_for_the_folders_platform_that_is_stopping(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new platform is started when the old one has ended."""
+    """A new platform is started after the old platform has ended."""
     going = daemon.RunningServer(os.getpid(), 1, "http://127.0.0.1:9")
     found = iter([going] * 2)
     monkeypatch.setattr(daemon, "find_server", lambda *_: next(found, None))
@@ -308,7 +308,7 @@ def test_server_that_ends_before_it_is_told_to(
 def test_profile_of_the_caller_does_not_reach_the_server(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """boto3 creates no client if AWS_PROFILE names a profile that does not exist."""
+    """boto3 cannot create clients if AWS_PROFILE names a profile that does not exist."""
     monkeypatch.setenv("AWS_PROFILE", "not-here")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/not/here")
     if command == "start":

@@ -87,7 +87,7 @@ def test_what_a_job_is_given_is_in_the_record_and_for_whoever_may_describe_it(
 
 @pytest.mark.parametrize("local_path", [None, "/opt/ml/output/tb"])
 def test_tensorboard_logs_go_to_s3(platform: SimpleNamespace, local_path: str | None) -> None:
-    """Where the SageMaker SDK looks for them: <S3OutputPath>/<job>/tensorboard-output/."""
+    """The SageMaker SDK looks for them in <S3OutputPath>/<job>/tensorboard-output/."""
 
     def write(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
         folder = node.opt_ml / (local_path or "/opt/ml/output/tensorboard").removeprefix("/opt/ml/")
@@ -118,7 +118,7 @@ def test_tensorboard_logs_go_to_s3(platform: SimpleNamespace, local_path: str | 
 def test_folder_without_a_bucket_fails_the_job_before_it_trains(
     platform: SimpleNamespace, config: dict[str, Any]
 ) -> None:
-    """The files that it writes there would be lost."""
+    """The files in the folder would be lost."""
     job = run_job(platform, f"lost-{next(iter(config)).lower()}", **config)
     assert job["TrainingJobStatus"] == "Failed"
     assert job["FailureReason"].startswith("ClientError: ") and "not-there" in job["FailureReason"]

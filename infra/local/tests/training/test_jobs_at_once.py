@@ -1,4 +1,4 @@
-"""Simultaneous jobs on a served platform, as far as there is room; the nodes are threads."""
+"""Jobs run in parallel if there is room. Their nodes are threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGE, SMALL = "ml.local.large", "ml.local.small"
 
 @pytest.fixture
 def platform(tmp_path):
-    """A platform on a machine of two cores."""
+    """A platform on a machine with two cores."""
     engine, config = FakeEngine(tmp_path / "engine"), ServerConfig(0, tmp_path)
     backend = with_real_nodes(config, engine, FakeImageStore(), room=Room(2, [0, 1], 1 << 50))
     with running(config, lambda *_: backend) as endpoint:

@@ -215,7 +215,7 @@ def brief_spot(max_runtime: int, max_wait: int) -> dict[str, Any]:
 
 
 def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str, Any]:
-    """Run endless jobs with growing limits until one of them gets that far on this machine."""
+    """Run endless jobs with growing limits until a job gets that far on this machine."""
     for seconds in (2, 8, 32, 128):
         job = run_job(platform, f"{name}-{seconds}", "endless", **brief_spot(seconds, seconds))
         if phase in phases(job):

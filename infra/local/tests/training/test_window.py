@@ -76,7 +76,7 @@ def test_metrics_json_comes_before_the_log(tmp_path: Path) -> None:
 
 
 def test_metrics_json_of_a_folder_in_the_output_counts_the_highest_alone(tmp_path: Path) -> None:
-    """A program may create a folder for each of its runs; the report reads the highest one, too."""
+    """A program can create a folder for each run. Reports also read the file at the top level."""
     deep = tmp_path / "algo-1" / "run_1" / "logs"
     deep.mkdir(parents=True)
     (tmp_path / "algo-2").mkdir()

@@ -1,4 +1,4 @@
-"""The arguments with which a container is started, and the folders of its nodes' files."""
+"""The arguments that start a container, and the folders with the files of nodes."""
 
 from __future__ import annotations
 

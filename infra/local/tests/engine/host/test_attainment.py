@@ -1,4 +1,4 @@
-"""The share of requested CPU time that a node got, from made-up counters (docs/method.md,
+"""The share of requested CPU time that a node got, with invented counters (docs/method.md,
 "Attainment")."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_shares_of_a_quota_of_20_seconds_in_100(
     others=SHARES,
 )
 def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, others: float) -> None:
-    """A node that idles while it waits for its peers gets its turn a little later."""
+    """A node that idles while it waits for its peers resumes a little later."""
     lost = delay / 100
     assert (
         share(cpu, demanded_cpu_seconds(20.0, cpu, delay, others, seconds=100.0)) >= 1 - lost - 1e-9
@@ -171,7 +171,7 @@ def test_a_cpu_idles_while_nothing_runs_and_while_it_waits_for_a_disk() -> None:
 
 
 def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
-    """The ballast uses a CPU only while nothing else wants to run."""
+    """The ballast only uses a CPU while nothing else can run."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=10.0)
@@ -181,7 +181,7 @@ def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
 
 
 def test_what_the_ticks_say_ran_does_not_count(tmp_path: Path) -> None:
-    """A quota's time begins at a tick, so a node that ran for 2 of 10 s was seen running in 4 s."""
+    """Quotas are refilled at ticks, so a node that ran for 2 of 10 s was counted with 4 s."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=1.8, seen_busy=4.0)
@@ -225,7 +225,7 @@ def test_a_kernel_without_the_accounting_counts_nothing(tmp_path: Path) -> None:
 
 
 class Machine:
-    """A node under a quota of 0.2 on CPU 0 of a machine whose counters are files."""
+    """A node with a quota of 0.2 on CPU 0 of a machine whose counters are files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -285,7 +285,7 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
 def test_a_look_after_the_end_of_a_process_does_not_count(
     tmp_path: Path, later: dict[str, NodeUsage]
 ) -> None:
-    """The CPU time of an ended process is lost, so that the node would seem to be CPU-throttled."""
+    """The CPU time of a process that has ended is lost, so the node would look CPU-throttled."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 2.0, 5.0, 10.0)
@@ -308,7 +308,7 @@ def test_a_look_after_the_end_of_a_process_does_not_count(
 def test_a_part_of_the_time_is_that_between_the_nearest_looks(
     tmp_path: Path, window: tuple[float, float], cpu_seconds: float, seconds: float
 ) -> None:
-    """A script that loads libraries, trains and rests."""
+    """The script loads libraries, trains and then sleeps."""
     machine = Machine(tmp_path)
     machine.count(10.0, 2.0, 0.0, 0.0)
     machine.meter.begin()

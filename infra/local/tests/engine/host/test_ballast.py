@@ -1,4 +1,4 @@
-"""The ballast, which keeps idle CPUs busy while nodes measure."""
+"""The ballast keeps idle CPUs busy during measurements."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def possible() -> None:
-    """Skip the test, with the reason, where this machine allows no such network."""
+    """Skip the test, with the reason, if this machine does not allow these networks."""
     found = find_network(1, None)
     if isinstance(found, Loopback):
         pytest.skip(found.reason)
@@ -66,7 +66,7 @@ def make(possible: None) -> Iterator[Callable[[SwitchPlan], Switch]]:
 
 
 def listening(job: Switch, host: str) -> socket.socket:
-    """Start a program of the node that listens on all interfaces, as torchrun's store does."""
+    """Start a program on the node that listens on all interfaces, like torchrun's store."""
     server = inside(job.network(host), lambda: socket.create_server(("", 0)))
     server.settimeout(60)
     return server
@@ -191,7 +191,7 @@ def _transfer(job: Switch, size: int) -> float:
 
 
 def test_no_burst_passes_by_the_rate(make):
-    """Gradients are short, so the amount that a line sends in one burst matters."""
+    """Gradients are short messages, so the burst size of the link matters."""
     job = make(plan_of(bits_per_second=50 * 10**6))
     assert _transfer(job, 1_000_000) > 1_000_000 * 8 / 50e6 - 0.01
 
@@ -261,7 +261,7 @@ def test_what_was_begun_is_undone_where_it_can_not_be_finished(possible, monkeyp
 
 
 def test_connections_on_the_loopback_of_two_networks_are_not_one(make):
-    """Two nodes have the same addresses and ports, and each is connected to itself only."""
+    """Two nodes have the same addresses and ports, but are only connected to themselves."""
     job = make(plan_of())
     program = (
         "import socket, sys\n"
@@ -380,7 +380,7 @@ def test_what_a_trial_finds_is_said(monkeypatch, trial, words):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")
 def test_the_kernel_refuses_an_ordinary_user():
-    """The kernel also refuses root in most containers, and the refusal is reported."""
+    """The kernel also refuses root in most containers. The refusal is reported."""
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("no Python for everyone")

@@ -1,4 +1,4 @@
-"""Usage of real node processes, and a node that the platform's side kills."""
+"""The resource usage of real node processes, and nodes that the platform kills."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_usage_counts_all_of_a_nodes_processes(bench):
 
 
 def _later(usage: dict[str, NodeUsage], first: dict[str, NodeUsage]) -> dict[str, NodeUsage] | None:
-    """Return the usage once every node has used another tenth of a second."""
+    """Return the usage after every node has used another 0.1 s of CPU time."""
     grown = all(usage[host].cpu_seconds >= first[host].cpu_seconds + 0.1 for host in first)
     return usage if grown else None
 

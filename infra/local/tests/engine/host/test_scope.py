@@ -1,6 +1,6 @@
-"""The scope that an ordinary user's platform requests from systemd.
+"""The systemd scope in which an ordinary user's platform runs.
 
-A substitute replaces systemd's program, because no user manager runs in these tests.
+A fake program replaces systemd-run, because no user manager runs in these tests.
 """
 
 from __future__ import annotations

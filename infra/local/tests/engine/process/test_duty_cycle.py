@@ -93,7 +93,7 @@ def test_a_late_period_does_not_move_those_after_it() -> None:
 
 
 def test_nodes_have_their_periods_at_different_times() -> None:
-    """Nodes that begin simultaneously wait for a CPU, but not for each other as machines would."""
+    """Nodes that begin simultaneously would wait for a CPU, but not for each other."""
     processes = [subprocess.Popen(["sleep", "600"]) for _ in range(8)]
     try:
         hosts = {process.pid: f"algo-{n}" for n, process in enumerate(processes, 1)}
@@ -112,7 +112,7 @@ def test_nodes_have_their_periods_at_different_times() -> None:
 
 @pytest.fixture
 def spinner() -> Iterator[int]:
-    """A process that starts a child; both use all the CPU time that they get."""
+    """A process with a child, which both use all the CPU time that they get."""
     code = (
         "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nos.fork()\nwhile True:"
         " pass"

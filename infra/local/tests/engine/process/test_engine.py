@@ -79,7 +79,7 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
 
 
 def test_a_process_node_may_read_what_the_platforms_user_may(bench, tmp_path):
-    """Processes are not a security boundary, as docs/security.md says."""
+    """Processes are not a security boundary (docs/security.md)."""
     (tmp_path / "aws-credentials").write_text("of the platform")
     (tmp_path / "aws-credentials").chmod(0o600)
     bench.program(f"""
@@ -167,7 +167,7 @@ def test_program_that_cannot_start(bench):
 
 
 def test_stop_lets_the_program_save(bench):
-    """The toolkit's `train` ignores SIGTERM, but the training program that it runs does not."""
+    """The toolkit's `train` ignores SIGTERM, but the training program does not."""
     child = (
         "import signal, sys, time\n"
         "def save(*_): time.sleep(0.3); print('saved', flush=True); sys.exit(0)\n"
@@ -260,7 +260,7 @@ def test_quota_is_in_force_from_the_start(bench):
 
 @once
 def test_job_with_its_own_code_finds_the_images_too(bench):
-    """As in a container, the toolkit does not unpack that code."""
+    """As in a container, the toolkit does not unpack the image's code."""
     hyperparameters = {"sagemaker_submit_directory": '"s3://b/k"'}
     [node] = bench.engine.prepare(replace(bench.job, hyperparameters=hyperparameters))
     assert [path.name for path in (node.opt_ml / "code").iterdir()] == ["train.py"]
@@ -308,7 +308,7 @@ def test_one_engine_per_state_folder(bench):
 
 @once
 def test_a_state_folder_that_is_still_held_for_a_moment_is_waited_for(bench, tmp_path, monkeypatch):
-    """A process that a killed server had started still holds the folder."""
+    """A process that was started by a killed server still holds the lock."""
     state = tmp_path / "held"
     state.mkdir()
     monkeypatch.setattr(exclusive_engine, "_FREED_SECONDS", HANG_SECONDS)

@@ -1,4 +1,4 @@
-"""Image builds with a package of a few bytes, so that nothing is downloaded."""
+"""Image builds with a tiny package, so that nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ def test_contexts_that_do_not_fit(store, context, change, complaint):
 
 @pytest.mark.parametrize("requirement", ["-r more.txt", "./absent-1.0-py3-none-any.whl"])
 def test_messages_name_no_folder_of_this_machine(store, context, requirement):
-    """The messages reach the user who requested the image from CodeBuild."""
+    """Users of CodeBuild see the messages."""
     (context / "requirements.txt").write_text(f"{requirement}\n")
     with pytest.raises(ImageBuildError, match="build context") as raised:
         build(store, context)
@@ -386,7 +386,7 @@ def test_build_args_of_installers_and_requirements_make_the_environments_name(co
 
 
 def layer_on(folder, image, requirement):
-    """Return a context that adds one package to an image of the store."""
+    """Return a build context that adds a package to an image in the store."""
     folder.mkdir()
     (folder / "Dockerfile").write_text(
         "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt"

@@ -17,7 +17,7 @@ from sagemaker_emulator.engine.host.containment import Containment
 
 SHELL = ("/bin/bash", "-c")
 USER = 65534
-"""nobody: an ordinary user, for a test that runs as root."""
+"""The id of nobody, an ordinary user for tests that run as root."""
 
 
 def image_script(bench: Bench, name: str, start: str) -> None:
@@ -30,7 +30,7 @@ def image_script(bench: Bench, name: str, start: str) -> None:
 
 @pytest.fixture
 def own(bench: Bench) -> Bench:
-    """A bench whose image has an environment; skipped where a node cannot have its own /opt/ml."""
+    """A bench whose image has an environment. Skipped if nodes cannot have a private /opt/ml."""
     if bench.engine._containment.opt_ml_problem:
         pytest.skip(bench.engine._containment.opt_ml_problem)
     add_environment(bench.image)
@@ -61,7 +61,7 @@ def test_the_rest_of_the_machines_opt_stays_where_it_is(own):
 
 @once
 def test_nothing_of_this_machine_can_be_reached_through_what_was_put_aside(own):
-    """A program that clears its folder must not clear this machine's /opt."""
+    """A program that deletes its folder must not delete this machine's /opt."""
     aside = "$(dirname $SAGEMAKER_BASE_DIR)/opt"
     run(own, f"ls -A /opt/ml | head -1; find {aside} -mindepth 1", nodes=1)
     assert own.said("algo-1") == ["checkpoints"]
@@ -84,7 +84,7 @@ def test_the_images_train_finds_opt_ml_too(own):
     ],
 )
 def test_scripts_of_the_image_run_under_the_nodes_python(own, start):
-    """torchrun finds what was installed for the node, and pip installs there."""
+    """torchrun must find packages that were installed on the node, and pip must install there."""
     image_script(own, "torchrun", start.format(venv=own.image / "venv"))
     run(own, "torchrun 'a b' c; python -c 'import sys; print(sys.prefix)'", nodes=1)
     prefix = own.nodes[0].opt_ml.parent / "python"

@@ -1,4 +1,4 @@
-"""A job next to busy neighbors is reported as CPU-throttled, but less so if it has priority."""
+"""A job next to busy processes is reported as CPU-throttled, but less so if it has priority."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sagemaker_emulator.engine.host.cgroups import CpuQuotas
 from sagemaker_emulator.engine.process.engine import ProcessEngine
 
 LEAST_ATTAINED = 1 / 1.05
-"""A share below which a scaling efficiency may be off by more than 5%."""
+"""Below this share, a scaling efficiency can be off by more than 5%."""
 NEIGHBOURS_OF_A_CPU = 6
 """The nodes are one group to the scheduler, with the weight of one process; half of it is on each
 of two CPUs.

@@ -1,4 +1,4 @@
-"""The boot barrier: nodes boot without a quota, and none continues before all of them have one."""
+"""The boot barrier: nodes boot without a quota, and none continues until all have a quota."""
 
 from __future__ import annotations
 
