@@ -104,9 +104,9 @@ def clients(platform: SimpleNamespace) -> dict[str, Any]:
 
 
 def test_what_a_running_platform_does(clients: dict[str, Any]) -> None:
-    """Nothing of what is asked for is there, so a call that is modelled may fail by that.
+    """The resources in the requests do not exist, so even modelled calls can fail.
 
-    Without parameters: all workers would load the services' models to collect the tests.
+    The test has no parameters, since all workers would load the models to collect the tests.
     """
     wrong = []
     for name, what, operation in cases():

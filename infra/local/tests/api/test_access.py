@@ -197,8 +197,9 @@ def test_a_link_opens_its_object_and_calls_nothing(
 
 @pytest.mark.parametrize("is_virtual", [False, True])
 def test_signature_version_2_opens_nothing(platform: SimpleNamespace, is_virtual: bool) -> None:
-    """Signature version 2 does not cover Host, so a link to a key in one bucket would open the same
-    key in another."""
+    """Signature version 2 does not sign the Host header, so a link would also be valid for the same
+    key in other buckets.
+    """
     key = access_keys(platform.state_dir).user
     s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3")
     platform.s3.put_object(Bucket="results", Key="linked", Body=b"shared")
@@ -318,8 +319,9 @@ def test_a_link_to_a_cbor_path_calls_nothing(platform: SimpleNamespace) -> None:
 
 
 def test_a_call_signed_for_another_service_is_not_taken(platform: SimpleNamespace) -> None:
-    """A signature for S3 does not cover the target header unless it names it, so the scope must be
-    that of the service."""
+    """A signature for S3 does not have to cover the target header, so the service in the scope must
+    match.
+    """
     key = access_keys(platform.state_dir).user
     sagemaker = client_with(platform, "sagemaker", key.id, key.secret)
     sagemaker.meta.events.register("choose-signer.*.*", lambda signing_name, context, **_: "v4")

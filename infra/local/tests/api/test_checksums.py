@@ -166,8 +166,9 @@ def test_what_is_no_hash_of_a_body_is_refused(served: SimpleNamespace, signed: s
 
 
 def test_chunks_are_signed_as_in_awss_example() -> None:
-    """Signature calculations for the authorization header: transferring a payload in multiple
-    chunks (Amazon S3 API reference)."""
+    """The example is from "Transferring a payload in multiple chunks" in the Amazon S3 API
+    reference.
+    """
     environ: dict[str, Any] = {"HTTP_X_AMZ_CONTENT_SHA256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}
     parts = [
         (b"a" * 65_536, "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"),

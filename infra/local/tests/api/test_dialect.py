@@ -276,8 +276,9 @@ def send(
 
 
 def test_paths_without_a_service_of_that_name(platform: SimpleNamespace) -> None:
-    """A signing name that is not the name of a model: paths and JSON, as most services have
-    them."""
+    """If the signing name is not the name of a model, the service uses paths and JSON, like most
+    services.
+    """
     answer = send(platform, "no-such-service", "GET", "/things")
     assert answer.status_code == 404
     assert (

@@ -71,8 +71,10 @@ def test_throttling_hits_the_calls_it_numbers(tmp_path: Path) -> None:
 
 
 def test_boto3_retries_over_a_short_throttling(tmp_path: Path) -> None:
-    """A user's client retries like this; the plan counts HTTP calls, including botocore's
-    retries."""
+    """A user's client retries in this way.
+
+    The plan counts HTTP calls, including botocore's retries.
+    """
     rule = {"fault": "throttle", "operation": "ListTrainingJobs", "calls": [1, 2]}
     with platform_with(tmp_path, rule) as platform:
         config = Config(retries={"total_max_attempts": 3, "mode": "standard"})

@@ -251,8 +251,10 @@ def test_what_never_gets_to_the_end_of_its_answer_has_no_status(
 def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server may be stopped by a debugger, out of memory, or ending; it is not killed, and no
-    loss is known."""
+    """The server can be stopped by a debugger, out of memory, or about to end.
+
+    It is not killed, and no lost changes are reported.
+    """
     monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(daemon, "STOPPING_DEADLINE_SECONDS", 0.1)
     with dripping_server(DRIPS["silent"]) as endpoint:

@@ -361,8 +361,9 @@ def test_no_command_of_a_job_is_run(platform: SimpleNamespace, tmp_path: Path) -
 
 
 def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace) -> None:
-    """Roles, networks, file systems and others' images are known by name only, but resources
-    created here are known."""
+    """Roles, networks, file systems and images of other accounts are accepted by name, but
+    resources that were created here are known.
+    """
     iam, ec2, efs = (client(platform.endpoint, service) for service in ("iam", "ec2", "efs"))
     image = {"repositoryName": "pytorch-training", "imageIds": [{"imageTag": "2.1"}]}
     for ask in (

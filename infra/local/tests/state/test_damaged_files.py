@@ -207,8 +207,11 @@ def test_the_further_files_of_a_simulation(sound_simulation: Path, tmp_path: Pat
 def test_the_terminal_names_the_file(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Real starts: what is refused has exit code 1, what is left out is said at a start that
-    works, and files that hold nothing stop none."""
+    """The platform starts in a real process.
+
+    A refused start exits with 1, damaged files that are skipped are reported, and unimportant files
+    do not prevent a start.
+    """
     inflict = (DAMAGES | UNREADABLE)[damage]
     with simulated(tmp_path) as platform:
         fill(platform)

@@ -144,8 +144,7 @@ def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Pa
 
 
 def test_keys_that_would_be_one_file_are_refused(data: SimpleNamespace) -> None:
-    """S3 distinguishes "one//a" from "one/a", but a folder does not, so that it would be random
-    which object remains."""
+    """S3 distinguishes "one//a" from "one/a", but folders do not, so either could remain."""
     for key in ("one//a", "one/a"):
         data.s3.put_object(Bucket="inputs", Key=key, Body=key.encode())
     data.sagemaker.create_training_job(

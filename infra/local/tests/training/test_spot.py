@@ -224,8 +224,7 @@ def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str,
 
 
 def test_max_wait_while_training_and_in_the_queue(tmp_path: Path) -> None:
-    """MaxWaitTimeInSeconds counts from the creation of the job and includes the wait for
-    capacity."""
+    """MaxWaitTimeInSeconds counts from the creation of the job, including waits for capacity."""
     rule = {"fault": "pending", "jobs": "late-*", "seconds": 0.5}
     with spot_platform(tmp_path, rule) as platform:
         job = endless_until(platform, "late", "Training")

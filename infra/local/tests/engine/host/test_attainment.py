@@ -105,8 +105,7 @@ def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, other
 def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
     quota: float, cpu: float, delay: float, others: float
 ) -> None:
-    """The node waited within periods that gave it all of its quota; it used less because it idled
-    in other periods."""
+    """The node waited in periods in which it got its whole quota, and idled in other periods."""
     assert demanded_cpu_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
 
 
@@ -131,8 +130,9 @@ def test_what_is_not_counted_makes_no_share() -> None:
 def test_the_time_that_the_quota_held_a_node_back_is_no_delay_of_any_thread(
     tmp_path: Path,
 ) -> None:
-    """Three threads were ready while the quota held the node back for 8 s: one all the time, one
-    for half of it, and one that waited for 1 s beyond that."""
+    """Three threads were ready while the quota throttled the node for 8 s: one all the time, one
+    half of the time, and one that also waited for another second.
+    """
     waits = ThreadWaits(tmp_path)
     for thread_id, waited in ((1, 50), (2, 20), (3, 30)):
         thread(tmp_path, thread_id, f"9 {waited}000000000 1\n")

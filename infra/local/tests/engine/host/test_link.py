@@ -117,8 +117,9 @@ except LinkError as error:
     ],
 )
 def test_no_other_interface_of_the_machine_is_ever_limited(possible, kind, refusal):
-    """Each network namespace counts its own indexes, so the same index may be that of the machine's
-    own interface."""
+    """Every network namespace counts its own interface indexes, so an index can match an unrelated
+    interface of the machine.
+    """
     source = NOT_HERE.replace("type BAIT", f"type {kind}").replace("BAIT", repr(kind))
     said, queueing = on_a_machine_of_its_own(source)
     assert said == refusal

@@ -106,8 +106,8 @@ def own_addresses() -> list[str]:
 def test_what_a_node_listens_on_is_reached_by_its_jobs_nodes_alone(make):
     """Two simultaneous jobs use the same addresses.
 
-    No other job, user or machine may reach torchrun's store, env:// or any other program that
-    listens on all interfaces.
+    Other jobs, users and machines must not reach programs that listen on all interfaces, such as
+    torchrun's store and env://.
     """
     own, other = make(plan_of()), make(plan_of(nodes=3))
     with listening(own, "algo-1") as server:
@@ -148,8 +148,9 @@ def test_a_node_reaches_the_loopback_of_this_machine_at_the_named_ports_only(mak
 
 
 def test_a_node_reaches_other_machines(make):
-    """This machine's own address represents another machine, such as a server of packages, datasets
-    or models."""
+    """This machine's address represents a different machine, such as a server of packages, datasets
+    or models.
+    """
     outside = next((each for each in own_addresses() if not each.startswith("127.")), None)
     if outside is None:
         pytest.skip("this machine has no address but loopback")
@@ -160,10 +161,9 @@ def test_a_node_reaches_other_machines(make):
 
 @pytest.mark.parametrize("megabits", [50, 200])
 def test_the_rate_is_that_of_the_instance_type(make, megabits):
-    """The rate is within 15% of the line's time with headers.
+    """The fastest transfer takes within 15% of the time at the link's rate, including headers.
 
-    A busy machine may be slower at times, so the best of a few transfers is compared, and none may
-    be faster.
+    A busy machine can be slower at times, so only the fastest of a few transfers is compared.
     """
     job = make(plan_of(bits_per_second=megabits * 10**6))
     size = megabits * 10**6 // 8 // 2  # half a second

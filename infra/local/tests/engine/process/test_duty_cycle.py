@@ -31,8 +31,7 @@ LATE_SECONDS = 0.005
 
 @given(st.lists(st.floats(min_value=0, max_value=LATE_SECONDS), min_size=1, max_size=200))
 def test_over_many_periods_no_node_gets_more_than_its_share(late: Sequence[float]) -> None:
-    """A node that used too much, because it was checked late, runs less in the following
-    periods."""
+    """A node that used too much because it was polled late gets less in the following periods."""
     budget, used = NodeBudget(), 0.0
     for late_seconds in late:
         if budget.begin_period(SHARE_SECONDS):

@@ -142,8 +142,9 @@ def test_connection_loss_that_is_first_is_not_taken_for_the_cause(bench):
 
 
 def test_node_killed_by_a_signal(bench):
-    """The signal comes from outside, since process 1 of a namespace can't kill itself, as in a
-    container."""
+    """The signal comes from outside, since process 1 of a namespace can't kill itself, like in a
+    container.
+    """
     bench.program(WAIT_FOR_EVER)
     node = Membership(state_id=bench.engine._state_id, node_prefix="job-a/algo-2")
 
@@ -194,8 +195,9 @@ def test_deadline(bench):
 
 
 def test_daemon_of_a_node_does_not_outlive_it(bench):
-    """The daemon left the session, cleared its environment and has no living parent, so that only
-    its descent identifies it."""
+    """The daemon has left the session, cleared its environment and has no living parent, so it can
+    only be identified by its descent.
+    """
     sleep = f"sleep 987.{os.getpid()}"  # of no other test on this machine
     bench.program(f"""
         child = "setsid env -i {sleep} >/dev/null 2>&1 & echo started"
@@ -245,7 +247,8 @@ def test_log_sink_that_fails_does_not_hang_the_nodes(bench):
 
 def test_quota_is_in_force_from_the_start(bench):
     """Usage is measured over a second, or longer if a duty cycle was late and must compensate for
-    excess use."""
+    overuse.
+    """
     bench.program("""
         start, cpu = time.monotonic(), time.process_time()
         while True:

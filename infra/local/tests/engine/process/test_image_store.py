@@ -159,8 +159,9 @@ UNHASHED = HASHED.replace("--no-deps ", "")
 def test_a_private_package_is_not_taken_from_the_public_index(
     store, context, tmp_path, monkeypatch, place
 ):
-    """Dependency confusion: uv, which reads no pip configuration, would find the newer package of a
-    stranger."""
+    """uv does not read pip's configuration, so it would install a newer package that a stranger has
+    published (dependency confusion).
+    """
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -214,8 +215,9 @@ def test_uv_installs_where_pip_is_not_configured(store, context, tmp_path, monke
 
 @makes_no_environment
 def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, tmp_path):
-    """The wheel +cpu satisfies `torch==1.0` and is newer; only the link of the other wheel has a
-    hash."""
+    """The +cpu wheel matches `torch==1.0` and is newer, but only the link of the other wheel has a
+    hash.
+    """
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     cuda = write_wheel(tmp_path, "torch", "1.0", "Requires-Dist: cudalibrary\n")
@@ -314,8 +316,10 @@ with build_lock(venvs / "x.lock", run) as lock_fd:
 
 
 def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not(store):
-    """The compilers are not children of the server, so the kernel ends pip with the server, but not
-    pip's processes."""
+    """The compilers are not children of the server.
+
+    When the server ends, the kernel kills pip, but not the processes that pip has started.
+    """
     command = [sys.executable, "-c", KILLED_BUILDER, str(store._venvs)]
     builder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
@@ -429,8 +433,9 @@ def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(
 
 @makes_no_environment
 def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, context, tmp_path):
-    """Replacing a package that another one pins is an error of pip, whose last lines name both
-    versions."""
+    """pip fails if it must replace a package that another package pins, and its last lines name
+    both versions.
+    """
     base = build(store, context)
     layer, newer = tmp_path / "layer", write_wheel(tmp_path, "tinytrain", "2.0")
     arguments = layer_on(layer, base, newer)

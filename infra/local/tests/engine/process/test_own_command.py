@@ -115,8 +115,10 @@ def test_an_entry_point_that_is_not_there(own):
 
 @once
 def test_it_is_not_waited_for_at_the_boot_barrier(own):
-    """Only the image's own program knows the barrier; another program would wait for four
-    minutes."""
+    """Only the image's program waits at the barrier.
+
+    For any other program, the job would wait for four minutes.
+    """
     environment = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
     (own.image / "image.json").write_text(json.dumps({"environment": environment}))
     run(own, "echo folder=$SM_BOOT_BARRIER_DIR", nodes=1)
@@ -150,8 +152,10 @@ def test_a_machine_that_lets_processes_have_no_opt_ml_says_why(tmp_path, monkeyp
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")
 def test_an_ordinary_user_has_it_too():
-    """The nodes are in a user namespace, if the kernel allows one. The test's Python and files may
-    be readable by root only."""
+    """The nodes are in a user namespace, if the kernel allows it.
+
+    It is possible that only root can read the Python and the files of the test.
+    """
     python = shutil.which("python3", path="/usr/bin:/bin")
     become_user = ["setpriv", f"--reuid={USER}", "--clear-groups"]
     allowed = [*become_user, "unshare", "--mount", "--map-root-user", "true"]

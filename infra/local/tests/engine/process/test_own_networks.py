@@ -111,8 +111,9 @@ print("reached", found, flush=True)
 
 @once
 def test_what_nodes_listen_on_is_their_jobs_alone(own, second, start):
-    """The connections come from this machine's loopback and interfaces, like those of other users
-    and machines, and from another platform's job with the same addresses."""
+    """Other users, other machines, and a job of another platform with the same addresses try to
+    connect.
+    """
     own.program(STORE)
     job = start(own)
     job.says("algo-1", "listens")
@@ -137,8 +138,9 @@ def test_peers_meet_by_name_and_are_seen_to(own, start):
 
 @once
 def test_nodes_reach_the_platform_at_its_own_url(own, tmp_path):
-    """Nodes also reach a server of this machine that the job's config names, such as an index or a
-    tracker, but no other."""
+    """Nodes also reach servers on this machine that the job's config names, such as a package index
+    or a tracking server, but no others.
+    """
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "key").write_text("of the platform")
     handler = functools.partial(

@@ -74,8 +74,9 @@ def shares(bench: Bench) -> list[float]:
 def test_nodes_beside_busy_neighbours_are_starved_unless_they_come_first(
     busy_bench: Bench, neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The nodes' share is compared with that of nodes without their weight, 64 times that of
-    other work, since other programs may use this machine, too."""
+    """The share of the nodes is compared to nodes without priority (64 times the weight of other
+    processes), since other programs can use this machine, too.
+    """
     if busy_bench.engine._quotas is None:
         assert busy_bench.run(nodes=2).attainment == {}
         return

@@ -97,8 +97,9 @@ def test_they_are_idle_again_after_a_failure(barrier_bench):
 
 
 def test_no_node_goes_before_all_are_ready(barrier_bench):
-    """The order is that of the nodes' own clocks, since lines of two nodes come through two threads
-    in any order."""
+    """The order is determined by the nodes' clocks, since the lines of two nodes can arrive in any
+    order.
+    """
     timed = PROGRAM.replace('("boot")', '("boot", time.monotonic())').replace(
         '("train")', '("train", time.monotonic())'
     )
@@ -153,8 +154,7 @@ def test_only_the_images_own_program_uses_it(job, environment, hyperparameters, 
 
 
 def test_another_program_of_the_image_is_not_trusted_to_wait(job):
-    """The program would never write `ready`, and would run without the quota that its label
-    promises."""
+    """The program would never write `ready`, and would run without a quota."""
     image = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
     assert uses_boot_barrier(job, image)
     assert uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "train.py"}), image)
