@@ -54,7 +54,7 @@ def test_it_imports_nothing_of_nodesweep() -> None:
 def test_its_tests_import_nothing_of_nodesweep() -> None:
     """Tests of nodesweep together with the emulator are in tests/infra/local."""
     names = {name for path in (PROJECT / "tests").rglob("*.py") for name in imports_of(path)}
-    names.discard("benchmarks.ports.free_port")  # knows nothing of nodesweep either
+    names.discard("benchmarks.ports.free_port")  # does not depend on nodesweep either
     assert not {name for name in names if name.partition(".")[0] in {"nodesweep", "benchmarks"}}
     of_tests = {name.split(".")[1] for name in names if name.startswith("tests.")}
     assert of_tests <= SHARED

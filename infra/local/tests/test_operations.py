@@ -26,7 +26,7 @@ from sagemaker_emulator.operations import (
 
 ASKED = ("sagemaker", "codebuild", "s3", "ecr", "iam", "sts", "logs")
 """The services that are tested on a running platform."""
-MOST = 4  # of each kind and service
+MOST = 4  # one of each kind and service
 REFUSAL = "The local platform does not model "
 
 

@@ -554,7 +554,7 @@ def test_a_jobs_key_reaches_no_account_settings_of_s3(
     for key in (keys.node, keys.user):
         request = AWSRequest("GET", address, {"x-amz-account-id": "000000000000"})
         S3SigV4Auth(Credentials(key.id, key.secret), "s3", "us-east-1").add_auth(request)
-        local = platform.endpoint + path  # whatever the name is led to
+        local = platform.endpoint + path  # whatever the name resolves to
         headers = {**dict(request.headers.items()), "Host": address.split("/")[2]}
         statuses.append(send(local, headers)[0])
     assert statuses[0] == 403 and statuses[1] != 403, "the user's key does"

@@ -59,7 +59,7 @@ def status_of(
     """Send exactly this request, signed with the key, and return the status and the body."""
     parts = urlsplit(target) if target.startswith("http") else None
     uri = target if parts is None else target.removeprefix(f"http://{parts.netloc}")
-    uri = "/" + uri.lstrip("/")  # as the HTTP server reads it, which is what has to be signed
+    uri = "/" + uri.lstrip("/")  # signed as the HTTP server reads it
     pair = getattr(access_keys(platform.state_dir), key)
     request = AWSRequest(method, f"http://{host}{uri}", {"x-amz-account-id": "000000000000"})
     signer = (S3SigV4Auth if service == "s3" else SigV4Auth)(

@@ -99,10 +99,10 @@ MAY_BE_EMPTY = {
     "CreateBucketConfiguration",
     "NotificationConfiguration",
     "BucketLoggingStatus",
-    "PublicAccessBlockConfiguration",  # moto answers as S3 does: InvalidRequest
-    "AccessControlPolicy",  # moto: MalformedACLError
+    "PublicAccessBlockConfiguration",  # like S3, moto responds with InvalidRequest
+    "AccessControlPolicy",  # moto responds with MalformedACLError
     "WebsiteConfiguration",
-    "Retention",  # takes it away
+    "Retention",  # removes it
     "RestoreRequest",
 }
 NOT_NEEDED = {"PUT /made", "PUT /plain?acl", "PUT /plain/key?acl"}

@@ -102,4 +102,4 @@ def test_keys_that_are_no_file_names_are_left_in_s3(
     sync.restore()
     assert got == ["cp/last", "cp/last"]  # one for each node
     sync._upload_changes()
-    assert s3.uploads == []  # what has just come from there needn't go back
+    assert s3.uploads == []  # a restored file is not uploaded again

@@ -54,7 +54,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
-    monkeypatch.undo()  # a server that a test made up must not be sent a signal
+    monkeypatch.undo()  # fake servers must not be sent a signal
     daemon.stop(tmp_path)
 
 
@@ -113,7 +113,7 @@ def test_starts_at_once_share_one_server(state_dir: Path) -> None:
 def test_port_in_use(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        # it accepts connections and never answers
+        # accepts connections but never responds
         monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.1)
         with pytest.raises(ServerStartError, match=f"Port {port} on "):
             daemon.start(ServerConfig(port, state_dir))
@@ -169,7 +169,7 @@ def test_stopping_platform_is_neither_running_nor_adopted(
             daemon.start(ServerConfig(0, tmp_path))
     with pytest.raises(
         ServerStartError, match="still stopping"
-    ):  # its socket is closed, its process lives on
+    ):  # its socket is closed, but its process is alive
         daemon.start(ServerConfig(0, tmp_path))
 
 
@@ -301,7 +301,7 @@ def test_server_that_ends_before_it_is_told_to(
         daemon, "find_server", lambda *_: daemon.RunningServer(ended.pid, 1, "http://x")
     )
     assert daemon.stop(tmp_path)
-    # it ends between the wait and the SIGKILL
+    # ends between the wait and the SIGKILL
     monkeypatch.setattr(daemon, "_wait_for_end", lambda *_: False)
     assert daemon.stop(tmp_path)
 

@@ -80,7 +80,7 @@ def test_algorithm_error_by_time(platform: SimpleNamespace) -> None:
     assert job["FailureReason"].startswith("AlgorithmError: algo-2 ")
     assert training_lengths(job) == [pytest.approx(120, abs=0.5)]
     assert job["TrainingTimeInSeconds"] == 150
-    # it has no algo-2
+    # has no algo-2
     assert simulate(platform, "broken-2", nodes=1)["TrainingJobStatus"] == "Completed"
 
 

@@ -105,7 +105,7 @@ def test_phases_last_as_the_model_says(platform: SimpleNamespace) -> None:
     assert lengths == pytest.approx(expected, abs=DELAY_SECONDS)
     assert (job["TrainingTimeInSeconds"], job["BillableTimeInSeconds"]) == (310, 310)
     end = job["SecondaryStatusTransitions"][-1]["StartTime"]
-    # the end is now, the beginning lies in the past
+    # the end is now, and the start is in the past
     assert before.timestamp() - 1 <= end.timestamp() <= time.time()
     assert (end - job["CreationTime"]).total_seconds() == pytest.approx(410, abs=DELAY_SECONDS)
     assert (

@@ -48,7 +48,7 @@ MAY_BE_MISSING = {"engine.json", "aws-credentials", "ecr.json", "simulated-image
 _LIKE_ANOTHER = re.compile("/results[/.]")
 """The bucket of the job, which is damaged like the other two buckets."""
 HOLDS_NOTHING = {"server.json", "server.lock", "start.lock", "server.log", "not-kept.json"}
-HOLDS_NOTHING |= {"faults.json", "model.json"}  # passed again at every start
+HOLDS_NOTHING |= {"faults.json", "model.json"}  # passed at every start
 
 
 def fill(platform: SimpleNamespace) -> None:

@@ -53,7 +53,7 @@ def test_describe_gives_back_what_was_asked(
     assert job["TrainingJobStatus"] == "Completed"
     [(name, value)] = member.items()
     assert job[name] == value
-    assert job["ProfilingStatus"] == "Disabled"  # nothing is profiled here
+    assert job["ProfilingStatus"] == "Disabled"  # there is no profiling
 
 
 def test_environment_reaches_the_nodes(platform: SimpleNamespace) -> None:
@@ -75,7 +75,7 @@ def test_what_a_job_is_given_is_in_the_record_and_for_whoever_may_describe_it(
     described = platform.sagemaker.describe_training_job(TrainingJobName="given")
     assert described["Environment"] == {"HF_TOKEN": "Pl4nted-token"}
     folder = Path(platform.state_dir)
-    # the engine removes a completed job's folder a moment later
+    # the engine removes the folder a moment after the job has completed
     wait_until(lambda: not (folder / "engine" / "given").exists(), HANG_SECONDS)
     holders = {
         path.relative_to(folder).parts[0]

@@ -96,7 +96,7 @@ def test_large_job_is_not_passed_by_smaller_ones(platform):
         "Pending",
         "Pending",
     ]
-    stop(platform, "large")  # it has no room yet, and ends at once
+    stop(platform, "large")  # has no room yet, so it ends immediately
     wait_for_phase(platform.sagemaker, "small", "Training")
     assert "TrainingStartTime" not in describe(platform, "large")
     stop(platform, "small")

@@ -49,7 +49,7 @@ def counting(job: JobSpec, node: Node, say: Callable[[str], None], stop: threadi
         own.write_text(str(step))
         say(f"step {step}")
         if step == 2 and SEGMENTS[job.job_arn, node.host] == 1:
-            stop.wait()  # the interruption is on its way
+            stop.wait()  # the interruption follows
             return
     (node.opt_ml / "model" / "model.bin").write_text(str(step))
 

@@ -48,16 +48,14 @@ def test_a_node_that_never_waited_for_a_cpu_was_not_starved(
 ) -> None:
     assert (
         demanded_cpu_seconds(quota, cpu, 0.0, others) == cpu
-    )  # it idled: peers, files, the network
+    )  # it idled because of peers, files or the network
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS)
 def test_a_node_beside_which_nothing_ran_was_not_starved(
     quota: float, cpu: float, delay: float
 ) -> None:
-    assert (
-        demanded_cpu_seconds(quota, cpu, delay, 0.0) == cpu
-    )  # its own threads waited for one another
+    assert demanded_cpu_seconds(quota, cpu, delay, 0.0) == cpu  # its threads waited for each other
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, more=SECONDS, others=SHARES)
@@ -71,13 +69,13 @@ def test_longer_waits_never_make_the_share_larger(
 @pytest.mark.parametrize(
     ("cpu", "delay", "others", "expected"),
     [
-        (20.0, 80.0, 0.5, 1.0),  # waited a lot, and had its whole quota all the same
-        (6.0, 94.0, 0.76, 0.3),  # always ready, seldom run: the busy host of the eight nodes
-        # idle most of the time, beside neighbours that didn't disturb it: 0.4 of 100 s
+        (20.0, 80.0, 0.5, 1.0),  # waited a lot, but got its whole quota
+        (6.0, 94.0, 0.76, 0.3),  # always ready but rarely running, like eight nodes on a busy host
+        # mostly idle, and hardly disturbed by neighbors: 0.4 of 100 s
         (8.0, 0.4, 0.9, 0.996),
-        (8.0, 30.0, 0.2, 0.8),  # a wait for others would meet them one time in five
-        (8.0, 12.0, 0.2, 0.88),  # 12 of 100 s: the rest would have done 8 / 0.88 in all
-        (8.0, 70.0, 1.0, 0.4),  # nothing is left of the CPU, so all of its quota is missed
+        (8.0, 30.0, 0.2, 0.8),  # others used the CPU a fifth of the time
+        (8.0, 12.0, 0.2, 0.88),  # 12 of 100 s: without waits, it would have used 8 / 0.88 s
+        (8.0, 70.0, 1.0, 0.4),  # others use the whole CPU, so it misses its whole quota
         (17.5, 30.0, 0.03, 0.97),  # a quiet machine
     ],
 )
@@ -150,7 +148,7 @@ def test_what_others_had_of_a_cpu_meets_each_of_its_nodes() -> None:
     begin = Reading(0.0, {host: NodeReading(0.0, 0.0) for host in hosts}, {0: 0.0, 1: 0.0})
     end = Reading(10.0, {host: NodeReading(1.0, 9.0) for host in hosts}, {0: 6.0, 1: 0.0})
     found = attainments(begin, end, 0.2, cpus)
-    # 10 - 6 - 2 x 1 of 10 seconds are others'
+    # others used 10 - 6 - 2 x 1 of 10 seconds
     assert found["algo-1"].share == found["algo-3"].share == pytest.approx(0.8)
     assert found["algo-2"].asked_seconds == 2.0
 
@@ -209,12 +207,12 @@ def thread(proc: Path, thread_id: int, text: str) -> None:
 
 def test_the_waits_of_threads_that_have_ended_are_kept(tmp_path: Path) -> None:
     waits = ThreadWaits(tmp_path)
-    assert waits.seconds([1]) is None  # nothing was ever counted
+    assert waits.seconds([1]) is None  # nothing was counted
     thread(tmp_path, 1, "9 2000000000 1\n")
     thread(tmp_path, 2, "9 1000000000 1\n")
     assert waits.seconds([1, 2]) == 3.0
     assert waits.seconds([1]) == 3.0
-    thread(tmp_path, 1, "9 500000000 1\n")  # its number is a new thread's
+    thread(tmp_path, 1, "9 500000000 1\n")  # a new thread reused its id
     assert waits.seconds([1]) == 3.5
     assert waits.seconds([]) == 3.5
 
@@ -274,7 +272,7 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
     machine.meter.take_reading()
     found = machine.meter.attainments()["algo-1"]
     assert (found.seconds, found.quota_seconds) == (10.0, pytest.approx(2.0))
-    assert found.share == pytest.approx(0.6)  # 80% of the delay of 8 s, but no more than the quota
+    assert found.share == pytest.approx(0.6)  # 80% of the delay of 8 s, capped at the quota
     assert found.throttled_share == pytest.approx(0.2)
     assert found.run_queue_delay_seconds == pytest.approx(8.0)
 
@@ -299,10 +297,10 @@ def test_a_look_after_the_end_of_a_process_does_not_count(
 @pytest.mark.parametrize(
     ("window", "cpu_seconds", "seconds"),
     [
-        ((12.4, 17.0), 1.0, 4.0),  # the looks at 12 and 16 s
-        ((13.0, 13.5), 0.25, 2.0),  # between two looks: those around it
+        ((12.4, 17.0), 1.0, 4.0),  # the readings at 12 and 16 s
+        ((13.0, 13.5), 0.25, 2.0),  # between two readings: both of them
         ((16.2, math.inf), 0.25, 4.0),
-        ((3.0, 5.0), 0.0, 2.0),  # before it was looked at: the first two looks
+        ((3.0, 5.0), 0.0, 2.0),  # before the first reading: the first two
     ],
 )
 def test_a_part_of_the_time_is_that_between_the_nearest_looks(

@@ -53,7 +53,7 @@ def test_nodes_come_before_other_work_while_their_quota_is_in_force(
     quotas.lift(group)
     assert (v2_parent / "nodes" / file).read_text() == usual
     (v2_parent / "nodes" / file).unlink()
-    (v2_parent / "nodes" / file).mkdir()  # refused: the quota holds all the same
+    (v2_parent / "nodes" / file).mkdir()  # refused, but the quota applies
     quotas.apply(group, 0.2)
 
 
@@ -95,7 +95,7 @@ def test_refused_delegation_leaves_no_folder(tmp_path):
     """With cgroup v2, the folder can be created, but the kernel refuses the cpu controller if the
     parent contains processes.
     """
-    (tmp_path / "cgroup.subtree_control").mkdir()  # it can be neither read nor written
+    (tmp_path / "cgroup.subtree_control").mkdir()  # can be neither read nor written
     assert CpuQuotas.find("nodesweep-x", iter([(2, tmp_path)]))[0] is None
     assert not (tmp_path / "nodesweep-x").exists()
 

@@ -142,7 +142,7 @@ def test_a_node_reaches_the_loopback_of_this_machine_at_the_named_ports_only(mak
         for host in ("127.0.0.1", switch._GATEWAY, switch.NAME_SERVER):
             inside(job.network("algo-1"), lambda host=host: try_to_reach([(host, hidden)]))
         assert nobody_came(secret)
-        # nor does the port of one node's loopback lead anywhere from another's
+        # nor can one node reach a port on the loopback of another
         inside(job.network("algo-1"), lambda: try_to_reach([("198.18.1.2", port)]))
         assert nobody_came(named)
 
@@ -242,7 +242,7 @@ def test_nothing_of_it_outlives_the_process_that_made_it(possible):
     try:
         assert maker.stdout is not None and maker.stdout.readline().startswith(b"made")
         assert len(helpers_of(maker.pid)) == 1
-        # not even while it is there
+        # not even while the network exists
         assert {each for each in networks() if each.startswith("link ")} == before
     finally:
         maker.kill()
@@ -252,7 +252,7 @@ def test_nothing_of_it_outlives_the_process_that_made_it(possible):
 
 def test_what_was_begun_is_undone_where_it_can_not_be_finished(possible, monkeypatch):
     monkeypatch.setattr(LinkLimits, "_rate", lambda limits: "tbf rate much")
-    gc.collect()  # closes what other tests have left
+    gc.collect()  # closes networks that other tests have left
     before = os.listdir("/proc/self/fd")
     with pytest.raises(LinkError, match=r"^tc: "), Switch(plan_of()):
         pass
@@ -384,7 +384,7 @@ def test_the_kernel_refuses_an_ordinary_user():
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("no Python for everyone")
-    with tempfile.TemporaryDirectory() as folder:  # one that everyone may read
+    with tempfile.TemporaryDirectory() as folder:  # readable by everyone
         os.chmod(folder, 0o755)
         package = Path(folder, "sagemaker_emulator", "engine", "host")
         package.mkdir(parents=True)

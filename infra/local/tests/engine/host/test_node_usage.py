@@ -26,7 +26,7 @@ def test_usage_counts_all_of_a_nodes_processes(bench):
 
     def look() -> None:
         wait_until(lambda: len(bench.lines) == 2)
-        # each is known by an event, which may come after its first line
+        # the event of a node can follow its first line
         wait_until(lambda: len(bench.engine.usage(spec)) == 2)
         first = bench.engine.usage(spec)
         later = wait_until(lambda: _later(bench.engine.usage(spec), first))
@@ -63,7 +63,7 @@ def test_killed_node_fails_its_job(bench):
     result = bench.run(nodes=2, on_line=on_line)
     assert result.failed_host == "algo-2"
     assert result.failure_reason.startswith("AlgorithmError: algo-2")
-    bench.engine.kill_node(bench.job, "algo-2")  # nothing runs any more
+    bench.engine.kill_node(bench.job, "algo-2")  # nothing is running
 
 
 def test_checkpoint_config_names_the_nodes_own_folder(bench):

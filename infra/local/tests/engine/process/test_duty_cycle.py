@@ -35,7 +35,7 @@ def test_over_many_periods_no_node_gets_more_than_its_share(late: Sequence[float
     budget, used = NodeBudget(), 0.0
     for late_seconds in late:
         if budget.begin_period(SHARE_SECONDS):
-            seconds = budget.left_seconds + late_seconds  # all that it may, and a little more
+            seconds = budget.left_seconds + late_seconds  # everything it may use, and a little more
             used += seconds
             assert not budget.use(seconds)
     assert used <= SHARE_SECONDS * len(late) + LATE_SECONDS + 1e-9
@@ -146,7 +146,7 @@ def test_a_tree_of_processes_is_held_to_its_share_and_let_go(spinner: int) -> No
     def share() -> float:
         return (sum(map(process_cpu_seconds, pids)) - used) / (time.monotonic() - began)
 
-    # What a late look let them use too much is taken from the periods after: the share comes down.
+    # Overuse because of a late poll is deducted from later periods, so the share decreases.
     assert wait_until(lambda: 0 < share() <= 0.12)
     assert wait_until(lambda: states(pids) == {"T"}), "both are stopped together"
     host, periods, stopped = wait_until(lambda: reported[-1] if reported[-1][2] else None)

@@ -198,7 +198,7 @@ def test_daemon_of_a_node_does_not_outlive_it(bench):
     """The daemon has left the session, cleared its environment and has no living parent, so it can
     only be identified by its descent.
     """
-    sleep = f"sleep 987.{os.getpid()}"  # of no other test on this machine
+    sleep = f"sleep 987.{os.getpid()}"  # ignores other tests on this machine
     bench.program(f"""
         child = "setsid env -i {sleep} >/dev/null 2>&1 & echo started"
         subprocess.Popen(["sh", "-c", child]).wait()

@@ -169,7 +169,7 @@ def test_a_private_package_is_not_taken_from_the_public_index(
     for folder, version in ((private, "1.0"), (public, "9.0")):
         folder.mkdir()
         write_wheel(folder, "ourlib", version)
-    arguments = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(public)}  # what uv asks by itself
+    arguments = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(public)}  # what uv would use on its own
     settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(private)}
     dockerfile = UNHASHED
     if place == "server":

@@ -42,7 +42,7 @@ def log(host, text, at):
     sys.stdout.flush()
 engine.run(job, engine.prepare(job), log, threading.Event(), 600)
 """
-# A node that is hard to end: it ignores signals, and has a child in a session of its own.
+# A node that is hard to kill: it ignores signals and has a child in a different session.
 NODE = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN)
 subprocess.Popen(["setsid", "sleep", "600"])

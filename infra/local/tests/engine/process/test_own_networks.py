@@ -123,7 +123,7 @@ def test_what_nodes_listen_on_is_their_jobs_alone(own, second, start):
         ["python3", "-c", f"import socket\n{attack}"], capture_output=True, text=True, check=True
     )
     assert here.stdout == "reached []\n"
-    own.program(attack)  # the image is both's; the first job has started
+    own.program(attack)  # the platforms share the image, and the first job has started
     assert second.run().failed_host is None
     assert second.said("algo-1") == ["reached []"]
 

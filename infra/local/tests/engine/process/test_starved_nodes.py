@@ -81,7 +81,7 @@ def test_nodes_beside_busy_neighbours_are_starved_unless_they_come_first(
         assert busy_bench.run(nodes=2).attainment == {}
         return
     first = shares(busy_bench)
-    # as where the kernel refuses it
+    # as if the kernel refused the weight
     monkeypatch.setattr(CpuQuotas, "_set_weight", lambda self, times: None)
     starved = shares(busy_bench)
     assert max(starved) < LEAST_ATTAINED

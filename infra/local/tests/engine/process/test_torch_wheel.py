@@ -98,7 +98,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     write_wheel(index.usual, "torch", "1.0", "Requires-Dist: nvidia-tiny==2.0\n")
     write_wheel(index.usual, "nvidia_tiny", "2.0")
     monkeypatch.setattr(torch_wheel, "CPU_INDEX", f"{index.url}/cpu")
-    # only one that hangs is waited for in vain
+    # Only an index that hangs exceeds this timeout.
     monkeypatch.setattr(torch_wheel, "IMPATIENT", ("--timeout", "300", "--retries", "1"))
     yield index
     index.close()

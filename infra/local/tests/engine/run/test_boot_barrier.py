@@ -160,7 +160,7 @@ def test_another_program_of_the_image_is_not_trusted_to_wait(job):
     assert uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "train.py"}), image)
     assert not uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "other.py"}), image)
     by_hyperparameter = replace(job, hyperparameters={"sagemaker_program": '"other.py"'})
-    assert uses_boot_barrier(by_hyperparameter, image)  # the environment goes before it
+    assert uses_boot_barrier(by_hyperparameter, image)  # the environment takes precedence
     assert not uses_boot_barrier(by_hyperparameter, {"SM_BOOT_BARRIER": "1"})
 
 
@@ -199,7 +199,7 @@ def test_boot_time_out_says_what_ran_without_the_quota_and_nothing_to_who_has_en
     run._note_exit("algo-1", 0)
     run._pass_barriers(run._started_at + 239)
     assert lines == []
-    run._pass_barriers(run._started_at + 240.01)  # a sum of such numbers may fall short of 240
+    run._pass_barriers(run._started_at + 240.01)  # a sum of these numbers can be less than 240
     note = (
         "[platform] boot took 240.0 s without a quota; 0.2 vCPU per node applies from now on; "
         "not ready by then: algo-2 (their measurements until now ran without the quota)"

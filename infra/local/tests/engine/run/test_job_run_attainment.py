@@ -74,13 +74,13 @@ class Run:
 
 def test_it_counts_from_go_to_done(tmp_path: Path) -> None:
     made = Run(tmp_path, waits=True)
-    made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 7.0)  # booting is not counted
+    made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 7.0)  # booting does not count
     made.say("ready")
     made.run._pass_barriers(time.monotonic())
     made.supervised.cpu_seconds = {"algo-1": 7.5, "algo-2": 7.25}
     made.say("done")
     made.run._pass_barriers(time.monotonic())
-    made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 99.0)  # nor is the end
+    made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 99.0)  # shutting down does not count
     made.supervised.end()
     result = made.run.until_all_ended()
     assert {host: got.cpu_seconds for host, got in result.attainment.items()} == {
