@@ -46,7 +46,7 @@ UNREADABLE: dict[str, Callable[[Path], object]] = {
 MAY_BE_MISSING = {"engine.json", "aws-credentials", "ecr.json", "simulated-images.json"}
 """Recreated without a notice, since nothing records that they existed."""
 _LIKE_ANOTHER = re.compile("/results[/.]")
-"""The bucket of the job, which is damaged like the other two buckets."""
+"""Matches files of the job's bucket, which are skipped because other buckets have them, too."""
 HOLDS_NOTHING = {"server.json", "server.lock", "start.lock", "server.log", "not-kept.json"}
 HOLDS_NOTHING |= {"faults.json", "model.json"}  # passed at every start
 
