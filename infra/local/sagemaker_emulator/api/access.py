@@ -46,7 +46,7 @@ _DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
 _NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
 _SIGNED_SECONDS = 900.0
-"""Maximum age of a signed request, as on AWS, so that recorded requests expire."""
+"""Maximum difference between the signed time and now, as on AWS. Recorded requests expire."""
 _LEAST_KEY_LENGTH = 16
 """Minimum length of an access key id (IAM's CreateAccessKey), also applied to secrets.
 

@@ -105,7 +105,7 @@ class ProcessingJob(Job):
         return self._described() | self.summary(now) | self._started()
 
     def _started(self) -> dict[str, Any]:
-        """Return the start time as a member of the response, if the instances started."""
+        """Return the member of the response with the start time, if the instances have started."""
         if self.processing_start_time is None:
             return {}
         return {"ProcessingStartTime": self.processing_start_time}

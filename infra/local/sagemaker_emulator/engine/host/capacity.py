@@ -41,7 +41,7 @@ LINK_BY_INSTANCE_TYPE = {name: emulated.link for name, emulated in _TYPES.items(
 
 
 def machine_cores(groups: Iterable[Path] | None = None) -> float:
-    """Return the number of cores that this process may use: its CPU affinity or a lower CPU quota.
+    """Return the number of cores that this process may use, given its CPU affinity and CPU quota.
 
     Args:
         groups: This process's cgroups and their ancestors; looked up by default.
