@@ -86,7 +86,7 @@ def read_key(state_directory: str | Path) -> LocalKey:
 def why_unsafe(found: os.stat_result, remedy: str) -> str | None:
     """Return why another user could read or write a secret file; None if it is safe to use."""
     if found.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to user {found.st_uid}, not to this user; {remedy}"
+        return f"it belongs to user {found.st_uid}, not to you; {remedy}"
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
         return f"its mode is {mode:o}, so other users can access it; {remedy}"

@@ -1,1 +1,1 @@
-"""AWS services emulated on this machine: SageMaker jobs, CodeBuild, S3 and related services."""
+"""Emulates AWS services on this machine: SageMaker jobs, CodeBuild, S3 and related services."""

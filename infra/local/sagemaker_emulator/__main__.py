@@ -43,7 +43,7 @@ DEFAULT_PORT = 4570
 NOT_SAVED = 3
 ENGINES = ("process", "container", "auto", "simulated")
 DAMAGED = "damaged: "
-"""Prefix of the line that `start` prints on stderr for each damaged file in the state folder."""
+"""Prefix of lines that `start` prints on stderr about damaged files in the state folder."""
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 _FILE_SYSTEM_ID = re.compile(r"fs-[0-9a-f]{8,18}")
 DEFAULT_STATE_DIR = Path(".nodesweep") / "platform"
@@ -52,7 +52,7 @@ _FIRST_CALLS = (
     """python -c 'import boto3; print(boto3.client("sagemaker").list_training_jobs())'""",
     "python -c 'from sagemaker.core.resources import TrainingJob; print(*TrainingJob.get_all())'",
 )
-"""Shell commands with which users check that a client reaches the platform."""
+"""Shell commands that check that a client reaches the platform."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,20 +101,22 @@ def _run_command(options: argparse.Namespace) -> int:
 
 
 def _report_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
-    """Report how the platform ended and return the command's exit code."""
+    """Print whether the platform stopped, and return the exit code of the command."""
     print("stopped" if stopped else otherwise)
     lines = lost(state_dir) if stopped else []
     if not lines:
         return 0
     print(
-        "\n  ".join([f"{state_dir} may lack the latest changes; is its disk full?", *lines]),
+        "\n  ".join(
+            [f"{state_dir} may lack the latest changes; check whether its disk is full", *lines]
+        ),
         file=sys.stderr,
     )
     return NOT_SAVED
 
 
 def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig:
-    """Return the server's settings from the command's options.
+    """Return the settings of the server from command-line options.
 
     Raises:
         SettingsError: If an option or a file cannot be used.
@@ -123,7 +125,7 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
     engine = _engine(options, state_dir)
     faults_file = options.faults.resolve() if options.faults else None
     if faults_file is not None:
-        # Imported here because the import takes 0.1 s, and only a fault plan needs it.
+        # The import takes 0.1 s, and only fault plans need it.
         from sagemaker_emulator.faults.plan import read_fault_plan
 
         read_fault_plan(faults_file)
@@ -145,10 +147,10 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
 
 
 def _engine(options: argparse.Namespace, state_dir: Path) -> str:
-    """Return the engine to use; resolve `auto` to an engine that works here and print it on stderr.
+    """Return the engine to use. For `auto`, select an engine and print it on stderr.
 
     Raises:
-        SettingsError: If the registry does not fit the engine.
+        SettingsError: If --registry is used with an engine that does not support it.
     """
     if options.registry and options.engine not in ("container", "auto"):
         raise SettingsError(
@@ -157,7 +159,7 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
     if options.engine != "auto":
         return str(options.engine)
     from sagemaker_emulator.engine.choice import (
-        choose_engine,  # Imported here because only `auto` needs the probe, whose import takes 1 s.
+        choose_engine,  # the import takes 1 s, and only `auto` needs it
     )
 
     engine, reason = choose_engine(state_dir, options.registry)
@@ -166,10 +168,10 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
 
 
 def _model_file(options: argparse.Namespace) -> Path | None:
-    """Return the path of the validated performance model, or None without --model.
+    """Return the path of the performance model after validating it, or None without --model.
 
     Raises:
-        SettingsError: If the model is invalid, or if the engine uses neither model nor time scale.
+        SettingsError: If the model is invalid, or if the engine does not simulate.
     """
     if options.engine != "simulated" and (options.model or options.time_scale):
         raise SettingsError(
@@ -177,7 +179,7 @@ def _model_file(options: argparse.Namespace) -> Path | None:
         )
     if options.model is None:
         return None
-    # Imported here because it imports pydantic, which only a performance model needs.
+    # This imports pydantic, which only performance models need.
     from sagemaker_emulator.simulation.model import read_model
 
     path: Path = options.model.resolve()
@@ -186,10 +188,10 @@ def _model_file(options: argparse.Namespace) -> Path | None:
 
 
 def _processing_leaves(options: argparse.Namespace) -> Path | None:
-    """Return the folder that stands for /opt/ml after a simulated Processing job, or None.
+    """Return the folder with the files that simulated Processing jobs leave, or None.
 
     Raises:
-        SettingsError: If the folder does not exist, or if the engine would not use it.
+        SettingsError: If the folder does not exist, or if the engine does not simulate.
     """
     folder: Path | None = options.processing_leaves
     if folder is None:
@@ -229,7 +231,7 @@ def _serve(config: ServerConfig) -> None:
     )
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # Imported here because the import takes 1 s, and start, stop and status do not need it.
+    # The import takes 1 s, and start, stop and status do not need it.
     from sagemaker_emulator.server.serving import serve
 
     serve(config)
@@ -260,7 +262,7 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("start", "serve"):
             _add_server_options(command)
             _add_engine_options(command)
-            if name == "serve":  # `start` passes --settings instead of all other options
+            if name == "serve":  # `start` runs `serve --settings`
                 command.add_argument(
                     "--settings", type=ServerConfig.from_json, help=argparse.SUPPRESS
                 )
@@ -371,7 +373,7 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
 def _number(
     convert: Callable[[str], float], least: float, most: float, expected: str
 ) -> Callable[[str], Any]:
-    """Return a parser of numbers from `least` to `most`; `expected` ends its error message."""
+    """Return a parser for numbers from `least` to `most`, with `expected` in its error message."""
 
     def parse(text: str) -> float:
         with suppress(ValueError):
@@ -392,7 +394,7 @@ def _file_system(text: str) -> tuple[str, Path]:
     name, _, folder = text.partition("=")
     if not _FILE_SYSTEM_ID.fullmatch(name) or not folder:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not ID=DIR, for instance fs-0123456789abcdef0=data"
+            f"{text!r} is not ID=DIR; example: fs-0123456789abcdef0=data"
         )
     if not Path(folder).is_dir():
         raise argparse.ArgumentTypeError(f"{folder} of {name} is not a folder; create it first")
@@ -401,14 +403,14 @@ def _file_system(text: str) -> tuple[str, Path]:
 
 def _registry(text: str) -> str:
     if not _REGISTRY.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, for instance 127.0.0.1:5000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT; example: 127.0.0.1:5000")
     return text
 
 
 def _quota(text: str) -> tuple[str, int]:
     instance_type, equals, count = text.partition("=")
     if not equals or not instance_type or not count.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=N, for instance ml.local.small=8")
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=N; example: ml.local.small=8")
     return instance_type, int(count)
 
 

@@ -1,4 +1,4 @@
-"""Allow-lists of environment variables, so that no secret reaches the server, a build or a node."""
+"""Allow-lists of environment variables that keep secrets from the server, builds and nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 IMPORT_ROOT = str(Path(__file__).resolve().parents[1])
-"""sys.path entry from which a child process imports this package: infra/local or site-packages."""
+"""The sys.path entry from which child processes can import this package."""
 
 _LOCALE_AND_NETWORK = frozenset(
     {"LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
@@ -37,14 +37,14 @@ _SERVER_NAMES = (
     }
 )
 _SERVER_PREFIXES = ("PIP_", "UV_", "LC_", "PYTHON")
-# //user:password@; also a password with a slash, which shows in that no port follows the colon.
+# user:password@ in a URL. If no port follows the colon, the password can contain a slash.
 _USER_PART = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 
 
 def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for the platform's server and the installers it starts.
 
-    They contain paths, proxies, certificates, and settings of pip and of container engines.
+    These set paths, proxies, certificates, pip and container engines.
     """
     return {
         name: value
@@ -56,8 +56,8 @@ def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
 def node_environment_of(server: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a node.
 
-    They are the server's variables for locale, network and pip, since a job may install packages,
-    without the user names and passwords in URLs.
+    These are the server's variables for the locale, the network and pip (since jobs can install
+    packages), without user names and passwords in URLs.
     """
     return {
         name: _USER_PART.sub("", value)

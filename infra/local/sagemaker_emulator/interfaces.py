@@ -1,8 +1,8 @@
-"""The interfaces between the local platform's API side, its engines and its image builders.
+"""The interfaces between the API side of the local platform, its engines and its image builders.
 
 The API side (SageMaker and CodeBuild: validation, status, S3, logs) does not depend on processes,
-and an engine does not call AWS APIs. `ProcessEngine` (a node is a process tree) and
-`ContainerEngine` implement `Engine`.
+and engines do not call AWS APIs. `ProcessEngine` (nodes are process trees) and `ContainerEngine`
+implement `Engine`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class AccessKey:
-    """An access key pair as AWS clients use it.
+    """The access key of an AWS client.
 
     `expires_at` is in Unix seconds. A permanent key has no expiry and no session token.
     """
@@ -30,20 +30,20 @@ class AccessKey:
 
 @dataclass(frozen=True)
 class ProcessingFiles:
-    """The files below /opt/ml of a Processing job, which has no input/, model/ and code/ there."""
+    """The files of a Processing job below /opt/ml, which lacks input/, model/ and code/."""
 
     config: Mapping[str, Any]
-    """Content of config/processingjobconfig.json in each container."""
+    """The content of config/processingjobconfig.json in each container."""
     folders: Sequence[str]
-    """Folders of the job's inputs and outputs, below /opt/ml."""
+    """The folders of inputs and outputs below /opt/ml."""
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """The part of an accepted CreateTrainingJob or CreateProcessingJob request that nodes need."""
+    """The part of a CreateTrainingJob or CreateProcessingJob request that nodes need."""
 
     job_name: str
-    """Identifier of the job, unique among jobs of all kinds."""
+    """A name for the job that is unique among all kinds of jobs."""
     job_arn: str
     region: str
     image_uri: str
@@ -52,44 +52,44 @@ class JobSpec:
     hyperparameters: Mapping[str, str]
     environment: Mapping[str, str]
     input_data_config: Sequence[Mapping[str, Any]] = ()
-    """InputDataConfig of the request.
+    """The InputDataConfig in the request.
 
     [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?, InputMode?}]
     """
     checkpoint_config: Mapping[str, str] | None = None
-    """CheckpointConfig of the request: {S3Uri, LocalPath?}."""
+    """The CheckpointConfig in the request: {S3Uri, LocalPath?}."""
     container_entrypoint: Sequence[str] = ()
     container_arguments: Sequence[str] = ()
     processing: ProcessingFiles | None = None
-    """The files of a Processing job; None for a training job."""
+    """The files of a Processing job, or None for a training job."""
 
     @property
     def has_own_command(self) -> bool:
-        """True if the request specifies a command instead of the image's `train`."""
+        """True if the request specifies a command instead of `train`."""
         return bool(self.container_entrypoint or self.container_arguments)
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a job: its host name, address and /opt/ml tree."""
+    """The host name, the address and the /opt/ml tree of a node."""
 
     host: str  # algo-1 … algo-n
-    address: str  # 198.18.x.y in its own network, 127.0.x.y on loopback
+    address: str  # 198.18.x.y in a separate network, 127.0.x.y on loopback
     opt_ml: (
         Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
     )
     file_systems: tuple[tuple[str, Path], ...] = ()
-    """(channel, folder on this machine that the channel's link points to)."""
+    """Channels with file systems, as (channel, folder on this machine)."""
 
 
 @dataclass(frozen=True)
 class NodeExit:
-    """The end of one node."""
+    """How a node ended."""
 
     host: str
-    exit_code: int  # exit code of `train`; -N if ended by signal N
+    exit_code: int  # exit code of `train`, or -N if signal N killed it
     ended_unix_seconds: float
-    failure: str | None  # text of output/failure; None if there is no such file
+    failure: str | None  # text in output/failure, or None if there is none
     stopped_by_platform: (
         bool  # ended because a peer failed, a stop was requested, or the deadline passed
     )
@@ -97,22 +97,22 @@ class NodeExit:
 
 @dataclass(frozen=True)
 class NodeAttainment:
-    """The CPU time that a node got while its job measured (docs/method.md, "Attainment")."""
+    """The CPU time that a node got during a measurement (docs/method.md, "Attainment")."""
 
     seconds: float  # wall time of the measurement
-    quota_seconds: float  # CPU time that the node's quota allowed
+    quota_seconds: float  # CPU time that the quota allowed
     cpu_seconds: float  # CPU time that the node used
-    asked_seconds: float | None  # CPU time of the same run on a dedicated machine; None: unknown
-    # time in which its threads waited for a CPU with quota left; None: not measured
+    asked_seconds: float | None  # CPU time it would use on a dedicated machine; None if unknown
+    # time in which threads waited for a CPU although quota was left; None if unknown
     run_queue_delay_seconds: float | None
-    # share of the quota's periods in which the quota was used up; None: not measured
+    # share of quota periods in which the quota was exhausted; None if unknown
     throttled_share: float | None
-    # bytes of BLAKE2b hashed per CPU second on the job's CPUs; None: unknown
+    # bytes of BLAKE2b hashed per CPU second on the job's CPUs; None if unknown
     cpu_speed: float | None = None
 
     @property
     def share(self) -> float | None:
-        """Share of the requested CPU time that the node used, 0 to 1; None if unknown."""
+        """The share of the requested CPU time that the node got, 0 to 1, or None if unknown."""
         if self.asked_seconds is None:
             return None
         return self.cpu_seconds / self.asked_seconds if self.asked_seconds > 0 else 1.0
@@ -120,72 +120,72 @@ class NodeAttainment:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of running all nodes; `failed_host` caused the failure, None if there is none."""
+    """The result of running all nodes. `failed_host` caused the failure, if any."""
 
     exits: Sequence[NodeExit]
     failed_host: str | None = None
-    failure_reason: str | None = None  # "AlgorithmError: …", not yet truncated to 1,024 characters
+    failure_reason: str | None = None  # "AlgorithmError: …", can exceed 1,024 characters
     stopped: bool = False  # the stop event was set
     timed_out: bool = False  # MaxRuntimeInSeconds passed
     attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
-    """Attainment by host; empty if nodes had no quota or never began to measure."""
+    """Attainment by host; empty if nodes had no quota or did not begin to measure."""
     attainment_within: Callable[[float, float], Mapping[str, NodeAttainment]] | None = None
-    """The attainment between two moments (Unix seconds), as far as readings exist."""
+    """Returns the attainment between two times in Unix seconds, if there are readings."""
 
 
 @dataclass(frozen=True)
 class NodeUsage:
-    """Resources that a running node has used.
+    """The resource usage of a running node.
 
-    The CPU time may decrease slightly when a process ends that no other process waits for (reaps).
+    The CPU time can decrease slightly when a process ends and its parent does not wait for it.
     """
 
     cpu_seconds: float  # since the node's start
-    memory_bytes: int  # current; a page shared by several processes is counted several times
+    memory_bytes: int  # current; counts pages once for each process that shares them
     vcpus: float  # of the node's instance type
     is_connected: bool | None = None
-    """True if the node's program is connected to another node; None if unknown or no other node."""
+    """True if the program is connected to another node; None if unknown or a single node."""
 
 
 LineSink = Callable[[str, str, int], None]
-"""Takes (host, text without newline, Unix milliseconds); called from several threads."""
+"""Called with (host, text without newline, Unix milliseconds) from several threads."""
 
 
 class Engine(Protocol):
-    """Runs the nodes of jobs, several jobs at the same time if they fit on the machine."""
+    """Runs the nodes of jobs, possibly several jobs in parallel."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Return the reason why this machine cannot hold that many nodes, or None if it can.
+        """Return why this machine is too small for these nodes, or None if it is not.
 
-        The reason is worded as the message of a CapacityError.
+        The reason is worded like AWS's CapacityError.
         """
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Return why nodes cannot use the request's entry point and arguments, or None if they can.
+        """Return why nodes cannot use the entry point and arguments of a request, or None.
 
-        The reason begins with the name of the request's member.
+        The reason begins with the name of a member of the request.
         """
 
     def image_command_problem(self) -> str | None:
         """Return why nodes cannot use the entry point of their image, or None if they can."""
 
     def isolation(self, instance_type: str) -> str:
-        """Return a short description of a node's CPU quota and network, for messages and reports.
+        """Return a short description of nodes' CPU quota and network, for messages and reports.
 
-        For instance "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of
-        their own" or "not isolated (reason)".
+        Examples: "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of their
+        own", or "not isolated (reason)".
         """
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Create the nodes' /opt/ml trees with input/config/*.json and empty channel folders."""
+        """Create the nodes' /opt/ml trees, with input/config/*.json and empty channel folders."""
 
     def turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> AbstractContextManager[bool]:
         """Hold the machine for the job.
 
-        Yields False if `stop` is set or the deadline (monotonic clock) passes before the machine
-        is free. `on_wait` is called once if another platform's job holds the machine.
+        Yield False if `stop` is set, or the deadline (monotonic seconds) passes, before the machine
+        is free. `on_wait` is called once if a job of another platform holds the machine.
         """
 
     def run(
@@ -196,30 +196,30 @@ class Engine(Protocol):
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
-        """Run `train` on every node until all have ended; never leave a process behind."""
+        """Run `train` on every node until all have ended, and leave no process behind."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """Kill every process of a node, if it is running, as a hardware failure would."""
+        """Kill every process of a running node, as a hardware failure would."""
 
     def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
         """Return the current resource usage of the running nodes by host."""
 
     def clean_up(self, job: JobSpec) -> None:
-        """Remove the nodes' trees; idempotent."""
+        """Remove the nodes' trees. This is idempotent."""
 
 
 class Room(Protocol):
-    """The machine's remaining capacity, which each job reserves in part until its end."""
+    """The capacity of the machine, part of which every job reserves until it ends."""
 
     @property
     def most_jobs(self) -> int:
-        """Maximum number of jobs that run at the same time."""
+        """The maximum number of jobs that can run in parallel."""
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
-        """Return True if a job of this size may run next to the running jobs."""
+        """Return True if a job of this size fits next to the running jobs."""
 
     def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
-        """Reserve capacity for a job; return False if the job does not fit."""
+        """Reserve capacity for a job, or return False if the job does not fit."""
 
     def release(self, job_name: str) -> None:
         """Release a job's reservation, if any."""
@@ -232,11 +232,11 @@ class BuiltImage:
     digest: str  # sha256:<64 hex>
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of the manifest in ECR."""
+    """The annotations of the image manifest in ECR."""
 
 
 class ImageStore(Protocol):
-    """Builds and stores images; `repository:tag` and `repository@sha256:…` both resolve."""
+    """Builds and stores images, which are found by `repository:tag` or `repository@sha256:…`."""
 
     def build(
         self,
@@ -248,18 +248,18 @@ class ImageStore(Protocol):
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build the image of `context` (a folder with a Dockerfile) and tag it.
+        """Build an image from `context` (a folder with a Dockerfile) and tag it.
 
         Raises:
             ImageBuildError: If the build fails, is stopped or times out.
         """
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return an image's path, or None if it is missing; for the process engine, a folder."""
+        """Return the path of an image (for the process engine, its folder), or None if missing."""
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Return (repository, tag, digest) of every image; ECR is filled from these at startup."""
+        """Return the repository, tag and digest of every image, to register in ECR at startup."""
 
 
 class ImageBuildError(Exception):
-    """A build failed; the message gives the phase and the last lines of the output."""
+    """A build failed. The message contains the phase and the last lines of the output."""

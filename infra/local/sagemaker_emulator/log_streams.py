@@ -1,4 +1,4 @@
-"""Streams lines to CloudWatch Logs, so that users can follow a job or a build live."""
+"""Streams log lines to CloudWatch Logs, so that users can follow a job or a build live."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 FLUSH_INTERVAL_SECONDS = 0.5
 EVENT_MAX_BYTES = 262_144 - 26
-"""256 KiB minus the overhead of 26 bytes that PutLogEvents counts per event."""
+"""256 KiB minus the overhead of 26 bytes per event in PutLogEvents."""
 _BATCH_MAX_EVENTS = 10_000
 _BATCH_MAX_BYTES = 1_048_576
 _CLOSE_DEADLINE_SECONDS = 30.0
@@ -21,7 +21,7 @@ Event = dict[str, Any]
 
 
 class LogStreams:
-    """A context manager for the log streams of a job or build, one per host, flushed on exit."""
+    """A context manager for the log streams of a job or build, which are flushed on exit."""
 
     def __init__(
         self, logs: Any, group: str, interval_seconds: float = FLUSH_INTERVAL_SECONDS
@@ -47,12 +47,12 @@ class LogStreams:
         self._thread.join(_CLOSE_DEADLINE_SECONDS)
 
     def open(self, host: str, stream: str) -> None:
-        """Create the stream for the lines of `host`."""
+        """Create a stream for the lines of a host."""
         self._logs.create_log_stream(logGroupName=self._group, logStreamName=stream)
         self._streams[host] = stream
 
     def write(self, host: str, line: str, unix_milliseconds: int) -> None:
-        """Queue one line; timestamps never decrease within a stream, as PutLogEvents requires."""
+        """Queue a line. Timestamps never decrease within a stream, as PutLogEvents requires."""
         with self._lock:
             self._latest_milliseconds[host] = max(
                 self._latest_milliseconds[host], unix_milliseconds
@@ -74,7 +74,7 @@ class LogStreams:
                 self._put(host, batch)
 
     def _put(self, host: str, batch: list[Event]) -> None:
-        """Put a batch; log and drop a refused batch, since logging must not stop the job."""
+        """Write a batch, or log an error and drop it, since logging must not stop the job."""
         try:
             self._logs.put_log_events(
                 logGroupName=self._group, logStreamName=self._streams[host], logEvents=batch
@@ -86,7 +86,7 @@ class LogStreams:
 
 
 def _fit(line: str) -> str:
-    """Truncate a line to EVENT_MAX_BYTES bytes, and replace an empty one, which AWS rejects."""
+    """Truncate a line to EVENT_MAX_BYTES, and replace an empty line, which AWS rejects."""
     if len(line) * 4 > EVENT_MAX_BYTES:
         line = line.encode()[:EVENT_MAX_BYTES].decode(errors="ignore")
     return line or " "

@@ -1,9 +1,9 @@
 """Reads files that a node wrote, and no other files of this machine.
 
-The platform may run as root, and a node may leave a link to /etc/shadow, a pipe without a writer,
-or a folder that becomes a link while it is read. So each path component is opened relative to the
-previous one without following links, and links are resolved here as the node saw them: /opt/ml is
-the root, and anything outside its tree does not exist.
+The platform can run as root, and a node can leave a link to /etc/shadow, a pipe without a writer,
+or a folder that becomes a link while it is read. Every path component is therefore opened relative
+to the previous one without following links, and links are resolved as the node saw them: /opt/ml is
+the root, and nothing outside of its tree exists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def open_file(root: Path, name: str) -> IO[bytes]:
     """Open the regular file `name` below the node's tree `root`.
 
     Raises:
-        FileNotFoundError: If there is no such regular file in the tree.
+        FileNotFoundError: If the tree contains no regular file with this name.
     """
     descriptor = _open(root, name, _FILE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -39,7 +39,7 @@ def open_file(root: Path, name: str) -> IO[bytes]:
 
 
 def file_names(root: Path, folder: str) -> list[str]:
-    """Return the sorted names of all regular files below a folder of the node's tree.
+    """Return the sorted paths of all regular files in a folder of the node's tree.
 
     Links to files are included.
     """
@@ -60,13 +60,12 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
             try:
                 open_file(root, f"{folder}/{relative}").close()
             except OSError as error:
-                logger.warning("A node's file %r is skipped: %s", relative, error.strerror)
+                logger.warning("Skipping the file %r of a node: %s", relative, error.strerror)
                 continue
             yield relative
 
 
 def _open(root: Path, name: str, last_flags: int) -> int:
-    """Open the target of `name` below `root` and return its descriptor."""
     waiting = deque(PurePosixPath(name).parts)
     # descriptors of the open folders, root first
     path: list[int] = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -82,7 +81,7 @@ def _open(root: Path, name: str, last_flags: int) -> int:
             try:
                 path.append(os.open(part, _FOLDER if waiting else last_flags, dir_fd=path[-1]))
             except OSError as error:
-                # A link gives ELOOP with O_NOFOLLOW, or ENOTDIR with O_DIRECTORY.
+                # For links, O_NOFOLLOW results in ELOOP, and O_DIRECTORY in ENOTDIR.
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                     raise
                 try:
@@ -104,10 +103,10 @@ def _open(root: Path, name: str, last_flags: int) -> int:
 
 
 def _steps(root: Path, target: str, name: str) -> tuple[str, ...]:
-    """Return the components of a link's target, from the tree's root if the target is absolute."""
+    """Return the components of a link target, relative to the tree's root if it is absolute."""
     if not target.startswith("/"):
         return PurePosixPath(target).parts
-    for prefix in (_NODE_ROOT, str(root)):  # as a container and as a process sees its tree
+    for prefix in (_NODE_ROOT, str(root)):  # the tree as seen by a container and a process
         if target.startswith(f"{prefix}/"):
             return PurePosixPath(target.removeprefix(prefix).lstrip("/")).parts
     raise _absent(name, "points outside the node's tree")

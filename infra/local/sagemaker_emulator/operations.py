@@ -77,7 +77,7 @@ SERVICES = (
 
 @dataclass(frozen=True)
 class Operations:
-    """A service's operations; each is in exactly one of own, refused, moto and not_modelled."""
+    """The operations of a service, each in one of own, refused, moto and not_modelled."""
 
     service: Service
     own: Sequence[str]
@@ -85,9 +85,9 @@ class Operations:
     moto: Sequence[str]
     not_modelled: Sequence[str]
     shared: Sequence[str]
-    """Implemented operations that moto handles for resources other than the platform's jobs."""
+    """Implemented operations that are passed to moto if they are not about the platform's jobs."""
     added: Sequence[str]
-    """moto's operations that the platform adds or fixes."""
+    """Operations that the platform adds to moto or fixes."""
 
     @cached_property
     def row(self) -> str:
@@ -96,7 +96,7 @@ class Operations:
 
 
 def operations(service: Service) -> Operations:
-    """Classify the operations in botocore's model of a service."""
+    """Classify the operations of a service in botocore's model."""
     model = service_model(service.name)
     prefixes = (model.metadata.get("targetPrefix"), service.name)
     own = next((one for one in _own_services() if one.target_prefix in prefixes), None)
@@ -129,7 +129,7 @@ def operations_document() -> str:
 def _own_services() -> list[JsonService]:
     """Return the services that the platform implements, to inspect their actions.
 
-    They are never called, so they are created without jobs and clients.
+    They are not called, so they need no jobs and clients.
     """
     nothing: Any = None
     builds = Builds(nothing, nothing, nothing)

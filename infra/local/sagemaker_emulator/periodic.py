@@ -1,4 +1,4 @@
-"""A thread that repeats its work at intervals."""
+"""A thread that calls a function at intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 
 class PeriodicThread:
-    """Calls `work` after each pause (in seconds) until `stop` is called."""
+    """Calls `work` after each of the pauses until `stop` is called."""
 
     def __init__(
         self, name: str, work: Callable[[], None], pauses_seconds: Iterator[float]
@@ -19,14 +19,14 @@ class PeriodicThread:
 
     @property
     def is_over(self) -> bool:
-        """True once `stop` has been called, even if the thread never started."""
+        """True once `stop` was called, even if the thread was never started."""
         return self._over.is_set()
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop calling `work`, and wait for a running call."""
+        """Stop calling `work`, and wait until a running call has ended."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

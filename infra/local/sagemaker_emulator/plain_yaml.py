@@ -1,6 +1,6 @@
-"""YAML without aliases and with limits, for fault plans, performance models and buildspecs.
+"""Parses YAML with limits and without aliases: fault plans, performance models and buildspecs.
 
-Without aliases a document is as large as it looks, so limits on its text suffice.
+Without aliases, parsed data cannot be much larger than its text, so limiting the text is enough.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from sagemaker_emulator.settings import SettingsError, read_text
 MAX_CHARACTERS = 1 << 18
 MAX_DEPTH = 20
 MAX_NUMBER_CHARACTERS = 40
-"""Converting a base-60 number (1:59:59) takes quadratic time, which is minutes for a long one."""
+"""Parsing base-60 numbers (1:59:59) takes quadratic time, which is minutes for long numbers."""
 
 
 def parse_plain_yaml(text: str) -> Any:
     """Parse a document into plain Python values.
 
     Raises:
-        yaml.YAMLError: If the text is invalid or too long; the message usually gives the line.
+        yaml.YAMLError: If the text is invalid or too long. The message usually contains the line.
     """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
@@ -73,7 +73,7 @@ class _PlainLoader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, OverflowError, LookupError, AttributeError):
-            # for instance 2026-13-01, !!int "", !!bool x or !!timestamp x
+            # Examples: 2026-13-01, !!int "", !!bool x, !!timestamp x
             raise _error(
                 f"this is not a valid {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node
             ) from None

@@ -1,15 +1,15 @@
-"""Distinguishes a live process from a dead one whose pid was reused."""
+"""Detects that a process has ended, even if its pid was reused."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 _STATE, _START_TIME = 0, 19
-"""Positions in /proc/<pid>/stat after the command name: fields 3 and 22 of proc(5)."""
+"""Positions in /proc/<pid>/stat after the command name (fields 3 and 22 in proc(5))."""
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return the start time of a process, in clock ticks since boot.
+    """Return the start time of a process in clock ticks since boot.
 
     Return None if the process has ended or is a zombie.
     """

@@ -1,7 +1,7 @@
-"""Detects whether an awaited process is still making progress.
+"""Detects whether a process that you wait for is still making progress.
 
-A busy machine may take ten times as long as an idle one to start the same program, so the length of
-a wait depends on CPU time rather than on the clock.
+A busy machine can take ten times as long as an idle machine to start the same program, so waits
+are limited by CPU time rather than wall time.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 STILL_SECONDS = 60.0
 """A process that uses no CPU time for this long is considered stuck."""
 LONGEST_SECONDS = 900.0
-"""Limit of every wait, even for a process that computes endlessly."""
+"""Maximum wait, even for a process that uses CPU time endlessly."""
 _CPU_TIMES = slice(11, 15)
-"""Positions in /proc/<pid>/stat after the command name: fields 14 to 17 of proc(5).
+"""Positions in /proc/<pid>/stat after the command name (fields 14 to 17 in proc(5)).
 
-They hold the CPU times of the process and of its ended children.
+These are the CPU times of the process and of its children that have ended.
 """
 
 
 def cpu_ticks(pid: int) -> int:
-    """Return the CPU time of a process and its ended children, in clock ticks; 0 after its end."""
+    """Return the CPU time of a process and its ended children in clock ticks, or 0 if it ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -31,7 +31,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 class Progress:
-    """Tracks the progress of awaited processes by their CPU time."""
+    """Tracks the progress of processes by their CPU time."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Progress:
         self._ticks = self._sum()
 
     def problem(self) -> str | None:
-        """Return why to stop waiting ("after 60 s"), or None while the processes make progress."""
+        """Return None while the processes make progress, else why to stop ("after 60 s …")."""
         now, ticks = self._clock(), self._sum()
         if ticks != self._ticks:
             self._ticks, self._moved = ticks, now

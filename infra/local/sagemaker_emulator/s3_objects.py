@@ -1,4 +1,4 @@
-"""The S3 operations that the platform needs: list the keys under a URI and download an object."""
+"""The S3 operations that the platform needs: listing keys and downloading objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COPY_CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class S3Location:
-    """An S3 bucket and key (or key prefix)."""
+    """A bucket and a key (or key prefix) in S3."""
 
     bucket: str
     key: str
@@ -25,7 +25,7 @@ class S3Location:
     def parse(cls, uri: str) -> S3Location:
         """Parse s3://bucket/key or https://s3.<region>.amazonaws.com/bucket/key.
 
-        SageMaker accepts both forms.
+        SageMaker accepts both formats.
         """
         parts = urlsplit(uri)
         if parts.scheme == "s3":
@@ -38,9 +38,9 @@ class S3Location:
 
 
 def list_keys(s3: Any, prefix: S3Location, page_size: int = 1000) -> Iterator[str]:
-    """Yield the keys under a prefix in S3's order (UTF-8).
+    """Yield the keys with a prefix in S3's order (UTF-8).
 
-    Empty "folder/" markers, which the S3 console creates, are left out.
+    The empty "folder/" objects that the S3 console creates are left out.
     """
     pages = s3.get_paginator("list_objects_v2").paginate(
         Bucket=prefix.bucket, Prefix=prefix.key, PaginationConfig={"PageSize": page_size}
@@ -52,7 +52,7 @@ def list_keys(s3: Any, prefix: S3Location, page_size: int = 1000) -> Iterator[st
 
 
 def download(s3: Any, location: S3Location, target: Path) -> None:
-    """Stream the object into `target`, creating its folder."""
+    """Download an object to the file `target`, and create its folder."""
     body = s3.get_object(Bucket=location.bucket, Key=location.key)["Body"]
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:

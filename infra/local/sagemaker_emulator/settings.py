@@ -1,4 +1,4 @@
-"""Reads settings files that supplement the command line; defines the error of unusable settings."""
+"""Reads settings files that supplement the command line."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 
 class SettingsError(Exception):
-    """A setting cannot be used; the message names its file, entry, value and allowed values."""
+    """A setting is invalid. The message names the file, the entry, its value and allowed values."""
 
 
 def read_text(path: Path) -> str:
-    """Return the file's text.
+    """Return the text of a file.
 
     Raises:
-        SettingsError: If the file cannot be read or is not a regular file, since reading a pipe or
-            a device may never end.
+        SettingsError: If the file cannot be read, or is not a regular file, since reading a pipe
+            or a device might never end.
     """
     try:
         if path.exists() and not path.is_file():
@@ -29,7 +29,7 @@ def read_text(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content in hex; "" if the file cannot be read."""
+    """Return the SHA-256 of a file as hexadecimal digits, or "" if it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -37,7 +37,7 @@ def digest(path: Path) -> str:
 
 
 def read_quotas(path: Path) -> dict[str, int]:
-    """Read a JSON file of quotas by instance type or by a quota's full name.
+    """Read a JSON file with quotas by instance type or by full quota name.
 
     Raises:
         SettingsError: If the file is invalid.
@@ -53,6 +53,6 @@ def read_quotas(path: Path) -> dict[str, int]:
     for name, count in quotas.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise SettingsError(
-                f"{path}: {name} is {count!r}; a quota is a whole number of instances, 0 or more"
+                f"{path}: {name} is {count!r}; a quota must be an integer, 0 or more"
             )
     return quotas

@@ -14,7 +14,7 @@ from sagemaker_emulator.server import daemon
 from sagemaker_emulator.server.contract import ServerConfig
 from tests.processes.warm_process import Forked, WarmProcess, warm_process
 
-# A busy machine may slow an example down; that is not a failure.
+# Examples can be slow on a busy machine, which is not a failure.
 hypothesis.settings.register_profile("emulator", deadline=None)
 hypothesis.settings.load_profile("emulator")
 _WITH_FAKES = """
@@ -42,7 +42,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 @pytest.fixture(scope="session")
 def warm_server() -> Iterator[WarmProcess]:
-    """A process that has imported what a platform's process imports."""
+    """A process that has imported the modules that a server needs."""
     with warm_process(
         "sagemaker_emulator.__main__", "infra.local.tests.serve_with_fakes"
     ) as process:

@@ -25,12 +25,12 @@ from sagemaker_emulator.server.contract import STATUS_PATH, ServerConfig
 from sagemaker_emulator.server.serving import running
 
 TESTS_CLIENT = "tests"
-"""Suffix of the user agent of the tests' own clients."""
+"""Suffix of the user agent of clients in tests."""
 ROLE_ARN = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 
 def client(endpoint: str, service: str, region: str = "us-east-1") -> Any:
-    """Return a boto3 client with the platform's key that fails at once instead of retrying."""
+    """Return a boto3 client with the platform's key that does not retry."""
     return _client(session(endpoint, region), endpoint, service)
 
 
@@ -40,10 +40,10 @@ def _client(session: boto3.Session, endpoint: str, service: str) -> Any:
 
 
 def session(endpoint: str, region: str = "us-east-1") -> boto3.Session:
-    """Return a session with the key in the state folder that the platform reports.
+    """Return a session with the key in the platform's state folder.
 
-    It has none of the user's profiles. All sessions share one reader of botocore's models, which
-    are megabytes of JSON.
+    It ignores the user's profiles. All sessions share a loader of botocore's models, which are
+    megabytes of JSON.
     """
     key = access_keys(Path(status_of(endpoint)["state_dir"])).user
     own = botocore.session.Session(
@@ -70,7 +70,7 @@ def status_of(endpoint: str) -> dict[str, Any]:
 
 
 class ServedPlatform(SimpleNamespace):
-    """A platform's `endpoint` and parts; clients such as `platform.s3` are created on first use.
+    """The endpoint and parts of a platform. Clients such as `platform.s3` are created on first use.
 
     Creating a client takes tens of milliseconds.
     """
@@ -118,11 +118,11 @@ def resources(count: int, instance_type: str = "ml.local.small") -> dict[str, An
 
 
 def made_plan(platform: SimpleNamespace, instance_type: str, count: int, **terms: Any) -> str:
-    """Create a training plan named after its type, and return its ARN.
+    """Create a training plan named after its instance type, and return its ARN.
 
     Args:
         platform: The platform.
-        instance_type: The type that it reserves.
+        instance_type: The reserved instance type.
         count: The number of instances.
         **terms: Further parameters of SearchTrainingPlanOfferings, such as StartTimeAfter.
     """
@@ -137,12 +137,12 @@ def made_plan(platform: SimpleNamespace, instance_type: str, count: int, **terms
 
 
 def made_queue(platform: SimpleNamespace, name: str, capacity: int = 1, **members: Any) -> str:
-    """Create a Batch queue of training jobs with its own service environment; return its ARN.
+    """Create a Batch queue of training jobs with a service environment, and return its ARN.
 
     Args:
         platform: The platform.
-        name: The name of both.
-        capacity: The number of instances of its jobs in progress.
+        name: The name of the queue and the service environment.
+        capacity: The maximum number of instances of jobs in progress.
         **members: Further parameters of CreateJobQueue, such as schedulingPolicyArn.
     """
     environment = platform.batch.create_service_environment(
@@ -162,9 +162,9 @@ def made_queue(platform: SimpleNamespace, name: str, capacity: int = 1, **member
 
 
 def wait_until(condition: Callable[[], Any], deadline_seconds: float = 300.0) -> Any:
-    """Return the first truthy value of `condition`; fail the test after the deadline.
+    """Return the first truthy result of `condition`, or fail the test after the deadline.
 
-    With the default deadline, only a hang fails. Pauses grow to 0.1 s, because a poll may be a call
+    Only a hang exceeds the default deadline. Pauses grow to 0.1 s, because a poll can be a call
     that takes milliseconds of CPU time.
     """
     deadline, pause_seconds = time.monotonic() + deadline_seconds, 0.01
@@ -176,7 +176,7 @@ def wait_until(condition: Callable[[], Any], deadline_seconds: float = 300.0) ->
 
 
 def wait_for_end(sagemaker: Any, name: str) -> dict[str, Any]:
-    """Return the job's final description."""
+    """Wait until a job has ended, and return its description."""
 
     def over() -> dict[str, Any] | None:
         job = sagemaker.describe_training_job(TrainingJobName=name)
@@ -188,18 +188,18 @@ def wait_for_end(sagemaker: Any, name: str) -> dict[str, Any]:
 def run_job(
     platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any
 ) -> dict[str, Any]:
-    """Create a job and return its final description."""
+    """Create a job, wait until it has ended, and return its description."""
     platform.sagemaker.create_training_job(**job_request(name, program, **changes))
     return wait_for_end(platform.sagemaker, name)
 
 
 def phases(job: dict[str, Any]) -> list[str]:
-    """Return the job's secondary statuses in order."""
+    """Return the secondary statuses of a job in order."""
     return [transition["Status"] for transition in job["SecondaryStatusTransitions"]]
 
 
 def wait_for_phase(sagemaker: Any, name: str, phase: str) -> None:
-    """Wait until the job has this secondary status."""
+    """Wait until a job has this secondary status."""
     wait_until(
         lambda: sagemaker.describe_training_job(TrainingJobName=name)["SecondaryStatus"] == phase
     )

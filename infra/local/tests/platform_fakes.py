@@ -26,13 +26,13 @@ IMAGE_DIGEST = "sha256:" + "a" * 64
 IMAGE_URI = f"000000000000.dkr.ecr.us-east-1.amazonaws.com/trainer@{IMAGE_DIGEST}"
 
 Program = Callable[[JobSpec, Node, Callable[[str], None], threading.Event], None]
-"""(job, node, print, stop); an exception fails the node. Waiting programs wait on `stop`."""
+"""Called with (job, node, print, stop). An exception fails the node."""
 
 
 def quick_program(
     job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
 ) -> None:
-    """Leave the files of a successful training run."""
+    """Write the files of a successful training run."""
     for step in range(3):
         say(f"train_loss={1.0 / (step + 1):.3f};")
     (node.opt_ml / "model" / "model.bin").write_text(node.host)
@@ -66,10 +66,10 @@ class FakeEngine:
             **(programs or {}),
         }
         self.attains: Callable[[JobSpec], float | None] = lambda job: None
-        """Which share of the CPU that they ask for a job's nodes get; None: it can't be told."""
+        """The share of the requested CPU time that nodes get, or None if unknown."""
         self.most_jobs_at_once = 0
         self.limits_seconds: list[float] = []
-        """The longest runtime that each run was given."""
+        """The maximum runtime of every run."""
         self.machine_is_free = threading.Event()
         self.machine_is_free.set()
         self._running = 0
@@ -109,7 +109,7 @@ class FakeEngine:
     def turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> Iterator[bool]:
-        """Wait until `machine_is_free`; while unset, another platform's job uses the machine."""
+        """Wait until `machine_is_free` is set. Until then, another platform uses the machine."""
         if not self.machine_is_free.is_set():
             on_wait()
         while (
@@ -183,7 +183,7 @@ class FakeEngine:
         self._killed.add((job.job_name, host))
 
     def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
-        """Return 0.1 CPU seconds per second and node, of half a vCPU: 20%."""
+        """Return 0.1 CPU seconds per second and node, which is 20% of half a vCPU."""
         seconds = 0.1 * time.monotonic()
         return {host: NodeUsage(seconds, 2**20, 0.5) for host in self._hosts.get(job.job_name, ())}
 
@@ -193,7 +193,7 @@ class FakeEngine:
 
 
 class FakeImageStore:
-    """Implements `sagemaker_emulator.interfaces.ImageStore`; builds only hash the Dockerfile."""
+    """Implements `sagemaker_emulator.interfaces.ImageStore` with a hash of the Dockerfile."""
 
     def __init__(self) -> None:
         self.tags: dict[tuple[str, str], str] = {("trainer", "v1"): IMAGE_DIGEST}
@@ -209,7 +209,7 @@ class FakeImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Return the Dockerfile's digest; one that begins with WAIT or BREAK fails."""
+        """Return the digest of the Dockerfile, or fail if it begins with WAIT or BREAK."""
         text = (context / "Dockerfile").read_text()
         on_line(f"building {len(text)} characters")
         self.build_arguments = dict(build_args)

@@ -1,4 +1,4 @@
-"""Calls are readable: at most five positional arguments, and keywords for the others."""
+"""Calls have at most five positional arguments, and keywords for all others."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ README = (PROJECT / "README.md").read_text(encoding="utf-8")
 SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 UV = Path(sys.executable).with_name("uv")
 SHARED = {"hostile_server", "plain", "processes"}
-"""Folders and modules of the repository's tests with helpers that know nothing of nodesweep."""
+"""Test helpers in the repository that do not depend on nodesweep."""
 
 
 def imports_of(path: Path) -> set[str]:
@@ -54,7 +54,7 @@ def test_it_imports_nothing_of_nodesweep() -> None:
 def test_its_tests_import_nothing_of_nodesweep() -> None:
     """Tests of nodesweep together with the emulator are in tests/infra/local."""
     names = {name for path in (PROJECT / "tests").rglob("*.py") for name in imports_of(path)}
-    names.discard("benchmarks.ports.free_port")  # knows nothing of nodesweep either
+    names.discard("benchmarks.ports.free_port")  # does not depend on nodesweep either
     assert not {name for name in names if name.partition(".")[0] in {"nodesweep", "benchmarks"}}
     of_tests = {name.split(".")[1] for name in names if name.startswith("tests.")}
     assert of_tests <= SHARED
@@ -76,7 +76,7 @@ def test_readme_has_every_option_and_variable() -> None:
 
 
 def call(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """Run the command and return its output; fail with that output if its exit code is not 0."""
+    """Run a command and return its output, or fail with the output if its exit code is not 0."""
     done = subprocess.run(
         command,
         cwd=cwd,

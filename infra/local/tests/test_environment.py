@@ -1,4 +1,4 @@
-"""Variables of a user's environment that reach the server, an installer and a node."""
+"""Environment variables of a user that reach the server, installers and nodes."""
 
 from __future__ import annotations
 

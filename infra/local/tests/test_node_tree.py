@@ -35,7 +35,7 @@ class RecordingS3:
 
 @pytest.fixture
 def host_file(tmp_path: Path) -> Path:
-    """A file of the host that the node must not get, like /etc/shadow."""
+    """A file of the host that nodes must not get, like /etc/shadow."""
     (tmp_path / "host").mkdir()
     file = tmp_path / "host" / "shadow"
     file.write_text(SECRET)
@@ -126,7 +126,7 @@ def test_a_pipe_in_place_of_the_failure_does_not_hold_the_platform_up(node: Node
 
 
 def test_links_within_the_tree_are_followed_as_the_node_saw_them(node: Node) -> None:
-    """A "last" checkpoint is often a link; in a container the tree is /opt/ml."""
+    """A "last" checkpoint is often a link, and in a container, the tree is /opt/ml."""
     folder = node.opt_ml / "checkpoints"
     (folder / "epoch-2").mkdir()
     (folder / "epoch-2" / "state").write_text("2")
@@ -144,7 +144,7 @@ def test_links_within_the_tree_are_followed_as_the_node_saw_them(node: Node) -> 
 def test_a_folder_that_turns_into_a_link_between_two_looks_gives_nothing(
     node: Node, host_file: Path
 ) -> None:
-    """The swap races with the reading for a while; not once may the other file be read."""
+    """The swap races with reads for a while. The other file must never be read."""
     folder, away = node.opt_ml / "checkpoints" / "d", node.opt_ml / "checkpoints" / "away"
     folder.mkdir()
     (folder / host_file.name).write_text("mine")

@@ -25,8 +25,8 @@ from sagemaker_emulator.operations import (
 )
 
 ASKED = ("sagemaker", "codebuild", "s3", "ecr", "iam", "sts", "logs")
-"""Of these a running platform is asked; the others are moto's in the same way."""
-MOST = 4  # of each kind and service
+"""The services that are tested on a running platform."""
+MOST = 4  # one of each kind and service
 REFUSAL = "The local platform does not model "
 
 
@@ -47,7 +47,7 @@ def test_every_operation_is_of_one_kind(service: Service) -> None:
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
 def test_botocore_calls_it_by_no_protocol_that_is_not_modelled(service: Service) -> None:
-    """rpc-v2-cbor isn't, and models that list it first have another one, which botocore prefers."""
+    """rpc-v2-cbor isn't modelled, but botocore prefers a different protocol if there is one."""
     assert service_model(service.name).resolved_protocol != "smithy-rpc-v2-cbor"
 
 
@@ -62,12 +62,12 @@ def kind(name: str) -> Operations:
 
 
 def sample(names: list[str]) -> list[str]:
-    """Return a few operations from all parts of the list."""
+    """Return a few operations from every part of the list."""
     return names[:: max(1, len(names) // MOST)][:MOST]
 
 
 def value(shape: Shape) -> Any:
-    """Return a value of the shape's type that names nothing that exists."""
+    """Return a value with the type of the shape that does not name an existing resource."""
     if isinstance(shape, StructureShape):
         return {name: value(shape.members[name]) for name in shape.required_members}
     if isinstance(shape, ListShape):
@@ -88,7 +88,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def clients(platform: SimpleNamespace) -> dict[str, Any]:
-    """Clients that send even requests that botocore would refuse to send."""
+    """Clients that also send requests that botocore would refuse."""
     keys = client(platform.endpoint, "sts")._get_credentials()
     session = botocore.session.get_session()
     session.set_credentials(keys.access_key, keys.secret_key)
@@ -104,9 +104,9 @@ def clients(platform: SimpleNamespace) -> dict[str, Any]:
 
 
 def test_what_a_running_platform_does(clients: dict[str, Any]) -> None:
-    """Nothing of what is asked for is there, so a call that is modelled may fail by that.
+    """The resources in the requests do not exist, so even modelled calls can fail.
 
-    Without parameters: all workers would load the services' models to collect the tests.
+    The test has no parameters, since all workers would load the models to collect the tests.
     """
     wrong = []
     for name, what, operation in cases():

@@ -1,4 +1,4 @@
-"""A wait ends when there is no progress, not when a busy machine is slow."""
+"""A wait ends if there is no progress, but not if a busy machine is slow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_moves_is_waited_for_well_past_any_start_of_an_idle_machine(
 ) -> None:
     progress = progress_of(world, 1, 2)
     for world.now in range(59, 880, 59):
-        world.ticks[2] += 1  # the second alone: a command waits for its server
+        world.ticks[2] += 1  # only the second process, like a command that waits for its server
         assert progress.problem() is None
     world.now += 60
     assert "60 s" in str(progress.problem())

@@ -131,7 +131,7 @@ def test_bad_file_is_a_bad_argument(
 
 
 def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
-    """Return the settings of the process that `start` would start."""
+    """Return the settings of the server that `start` would start."""
     configs: list[ServerConfig] = []
     monkeypatch.setattr(serving, "serve", configs.append)
     monkeypatch.setattr(daemon, "scope_command", lambda environment: [])
@@ -195,7 +195,7 @@ def test_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         main(["start", "--state-dir", str(tmp_path), *options, "--cold-start-seconds", "1.5"]) == 0
     )
     [config] = asked
-    # the option goes before the file
+    # the option takes precedence
     assert config.quotas == {"ml.local.small": 8, "ml.local.large": 2}
     assert (config.faults_file, config.cold_start_seconds) == (plan, 1.5)
     assert served(config, monkeypatch) == config

@@ -1,4 +1,4 @@
-"""A tethered process ends with the one that started it."""
+"""A tethered process ends when its parent ends."""
 
 from __future__ import annotations
 

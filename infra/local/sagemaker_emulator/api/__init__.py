@@ -1,1 +1,1 @@
-"""The HTTP front end: AWS's protocols, access, validation, and moto behind them."""
+"""The HTTP front end: AWS protocols, authentication, validation and moto."""

@@ -1,11 +1,11 @@
-"""Request authentication by two access keys per state folder, in a file only its owner can read.
+"""Authenticates requests with two access keys in a file that only its owner can read.
 
 The platform runs the programs that it receives, and any user of the machine can reach its port, so
 every request must be signed with a key from `aws-credentials` in the state folder (an AWS shared
-credentials file). The key of profile `default` may call everything and obtain further keys
-(AssumeRole, IAM users); the key of profile `node`, which training jobs get, may call only S3, logs
-and metrics. Signatures are recomputed, since an access key id is no secret: every presigned URL
-contains it.
+credentials file). The key of the profile `default` may call everything and obtain more keys
+(AssumeRole, IAM users). The key of the profile `node`, which training jobs get, may only call S3,
+logs and metrics. Every signature is verified, since access key ids are not secret: presigned URLs
+contain them.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
 _NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
 _SIGNED_SECONDS = 900.0
-"""Maximum difference between a signed date and now, as on AWS, so that recorded requests expire."""
+"""Maximum difference between the signed time and now, as on AWS. Recorded requests expire."""
 _LEAST_KEY_LENGTH = 16
-"""Minimum length of an access key id (IAM's CreateAccessKey), applied to secrets, too.
+"""Minimum length of an access key id (IAM's CreateAccessKey), also applied to secrets.
 
-It reveals a truncated file, whose last secret might have one character.
+This detects a truncated file, whose last secret could otherwise have one character.
 """
 
 
@@ -64,7 +64,7 @@ class AccessKeys:
 
 @dataclass(frozen=True)
 class _Claim:
-    """The identity that a request claims, with region, headers and date (Signature Version 4)."""
+    """The identity, region, signed headers and date that a request claims (Signature Version 4)."""
 
     key_id: str
     signature: str
@@ -84,10 +84,10 @@ class _Claim:
 
 
 def access_keys(state_dir: Path) -> AccessKeys:
-    """Return the keys of a state folder; generate random ones if it has none.
+    """Return the keys of a state folder, or generate random keys if it has none.
 
     Raises:
-        DamagedFile: If the credentials file is damaged, or others may access it.
+        DamagedFile: If the credentials file is damaged, or other users may access it.
     """
     path = state_dir / CREDENTIALS_FILE
     try:
@@ -108,7 +108,7 @@ def _read_keys(path: Path) -> AccessKeys:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        DamagedFile: If it cannot be used.
+        DamagedFile: If the file cannot be used.
     """
     parser = configparser.RawConfigParser()
     try:
@@ -128,7 +128,7 @@ def _read_keys(path: Path) -> AccessKeys:
 
 
 class Gate:
-    """Refuses requests without a valid key, with the error that the called service would return."""
+    """Refuses requests without a valid key, with the error that the service would return."""
 
     def __init__(
         self,
@@ -140,9 +140,9 @@ class Gate:
 
         Args:
             keys: The keys of the state folder.
-            own_key_id: The key id of the platform's in-process clients; it never leaves the
-                process.
-            issued: Finds a key that the platform itself issued, by its id.
+            own_key_id: The key id of the platform's in-process clients, which never leaves the
+             process.
+            issued: Returns the key with this id if the platform has issued it, else None.
         """
         self._keys = {key.id: key for key in (keys.user, keys.node)}
         self._node_id = keys.node.id
@@ -151,11 +151,11 @@ class Gate:
         self._issued = issued
 
     def proof(self, endpoint: str, nonce: str) -> str:
-        """Return proof that the platform at `endpoint` holds the user's key."""
+        """Return a proof that the platform at `endpoint` knows the user's key."""
         return proof_of(self._secret, endpoint, nonce)
 
     def refusal(self, environ: dict[str, Any]) -> Response | None:
-        """Return the error response to a request that is not allowed, or None if it is allowed."""
+        """Return the error response to a request, or None if the request is allowed."""
         claim = _claim(environ)
         if claim is None:
             problem = "old signature" if _is_of_version_2(environ) else "no key"
@@ -190,9 +190,9 @@ class Gate:
 
 
 def _claim(environ: Mapping[str, Any]) -> _Claim | None:
-    """Return the claim in the Authorization header or, if there is none, in a presigned URL.
+    """Return the claim in the Authorization header or, without this header, in a presigned URL.
 
-    None if neither is complete.
+    Return None if the claim is missing or incomplete.
     """
     if environ.get("HTTP_AUTHORIZATION", ""):
         found, date = authorization(environ), environ.get("HTTP_X_AMZ_DATE", "")
@@ -240,7 +240,8 @@ def _unix_seconds(date: str) -> float | None:
 def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
     """Return True for Signature Version 2, boto3's default for presigned URLs in old regions.
 
-    It does not cover Host, so such a URL would also open the same key in other buckets.
+    This version does not sign the Host header, so a URL would also be valid for the same key in
+    other buckets.
     """
     return str(environ.get("HTTP_AUTHORIZATION", "")).startswith("AWS ") or (
         "AWSAccessKeyId" in parse_qs(environ.get("QUERY_STRING", ""))
@@ -255,7 +256,6 @@ def _names_all(environ: Mapping[str, Any], claim: _Claim) -> bool:
 
 
 def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
-    """Return the signature that the sender should have sent, as botocore computes it."""
     host, uri = received_address(environ)
     path, _, query = uri.partition("?")
     credentials = Credentials(key.id, key.secret, key.session_token)
@@ -282,10 +282,10 @@ def _header(environ: Mapping[str, Any], name: str) -> str:
 
 
 def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """Return True if a presigned URL only reads from S3 (GET or HEAD); it may do nothing else.
+    """Return True if a presigned URL only reads from S3 (GET or HEAD).
 
-    The URL's signature covers neither the target header nor a body, and either can select another
-    operation.
+    Nothing else is allowed, since the signature covers neither the target header nor the body,
+    which can both select a different operation.
     """
     has_body = (
         environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
@@ -300,8 +300,8 @@ def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
 def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
     """Return True if a node may make this call.
 
-    The check covers the signed service and the target header, since both decide which service
-    receives the request.
+    The signed service and the target header are both checked, since they determine together which
+    service receives the request.
     """
     prefix = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[0]
     is_of_theirs = claim.service in _NODE_SERVICES and (not prefix or prefix in _NODE_TARGETS)
@@ -309,9 +309,9 @@ def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
 
 
 def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
-    """Return True for S3 Control, which has the account's settings and is signed like S3.
+    """Return True for S3 Control, which changes account settings and is signed like S3.
 
-    moto distinguishes it from S3 by path or host.
+    moto tells it apart from S3 by its path or host.
     """
     host, _ = received_address(environ)
     path = str(environ.get("PATH_INFO", ""))
@@ -362,13 +362,13 @@ _WORDS = {
     ("query", "expired token"): ("ExpiredToken", _OLD_TOKEN),
     ("query", "denied"): ("AccessDenied", _DENIED),
 }  # fmt: skip
-"""(kind of service, problem) -> error code and message.
+"""Error code and message by kind of service and problem.
 
-All are AWS's, except for the message `_DENIED` and the advice about boto3 in `_OLD_SIGNATURE`.
+They are AWS's, except for the message `_DENIED` and the advice about boto3 in `_OLD_SIGNATURE`.
 """
 _EC2_WORDS = ("AuthFailure", "AWS was not able to validate the provided access credentials")
 _WORDS_OF = {"s3": "s3", "query": "query", "rest-xml": "query"}
-"""Protocol -> kind of service in `_WORDS`; "json" for all others."""
+"""The kind of service in `_WORDS` by protocol, which is "json" for all other protocols."""
 _STATUS = {"json": 400, "cbor": 400, "ec2": 401}
 
 

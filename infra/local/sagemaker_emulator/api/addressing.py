@@ -1,7 +1,7 @@
 """Normalizes request addresses to path style, so that the gate, services and moto agree on them.
 
-A client may put the bucket into the Host header (virtual-hosted style) or send an absolute URI.
-Only the signature is verified against the address as received.
+Clients can put the bucket into the Host header (virtual-hosted style) or send an absolute URI. Only
+the signature is verified against the original address.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def use_path_style(environ: dict[str, Any]) -> None:
 
 
 def _decoded(code: re.Match[str]) -> str:
-    """Decode a percent-encoded unreserved character, which is equivalent (RFC 3986, 2.3)."""
+    """Decode a percent-encoded character if it is unreserved (RFC 3986, section 2.3)."""
     character = chr(int(code[0][1:], 16))
     return character if _UNRESERVED.fullmatch(character) else code[0]
 
 
 def received_address(environ: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (host, path and query) as the client sent and signed them."""
+    """Return the host, and the path with the query, as the client sent and signed them."""
     host, uri = environ[_RECEIVED]
     return str(host), str(uri)
 
 
 def _without_authority(uri: str) -> str:
     if uri.startswith("/"):
-        return uri  # //bucket/key included: its first segment is not an authority here
+        return uri  # even //bucket/key, whose first segment is not an authority here
     parts = urlsplit(uri)
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -30,7 +30,7 @@ ALGORITHMS: dict[str, Callable[[bytes], bytes]] = {
     "CRC32C": lambda body: _CRC32C.calc(body).to_bytes(4, "big"),
     "CRC64NVME": lambda body: _CRC64NVME.calc(body).to_bytes(8, "big"),
 }
-"""S3's checksum algorithms; those missing here (XXHASH…) are not verified."""
+"""S3's checksum algorithms. Algorithms that are missing here (XXHASH…) are not verified."""
 _MD5_BYTES = 16
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRAILING = "x-amz-checksum-"
@@ -42,13 +42,13 @@ _CHUNK_SIGNER = "nodesweep.chunk_signer"
 
 @dataclass
 class _ChunkSigner:
-    """Signs the chunks of a body in order, each chained to the previous signature."""
+    """Signs the chunks of a body in order. Every signature includes the previous one."""
 
     key: bytes
     date: str
     scope: str
     last: str
-    """Signature of the chunk that was signed last; at first, of the headers."""
+    """Signature of the previous chunk, or of the headers before the first chunk."""
 
     def sign(self, kind: str, *content: bytes) -> str:
         hashes = [hashlib.sha256(one).hexdigest() for one in content]
@@ -60,7 +60,7 @@ class _ChunkSigner:
 def sign_chunks_as(
     environ: dict[str, Any], secret: str, date: str, signature: str, *, region: str, service: str
 ) -> None:
-    """Store the key and the seed signature for a request's signed chunks in `environ`."""
+    """Store the key and the seed signature for signed chunks in the request's `environ`."""
     scope, key = (date[:8], region, service, "aws4_request"), f"AWS4{secret}".encode()
     for part in scope:
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
@@ -68,13 +68,13 @@ def sign_chunks_as(
 
 
 def check_signed_hash(environ: dict[str, Any], body: bytes) -> None:
-    """Verify a body against the x-amz-content-sha256 header that the request's signature covers.
+    """Verify a body against the x-amz-content-sha256 header, which the signature covers.
 
     Raises:
         InvalidArgument: If the header is neither a hash nor one of S3's keywords.
         XAmzContentSHA256Mismatch: If the hash differs.
         SignatureDoesNotMatch: If a chunk's signature differs.
-        IncompleteBody: If a body declared as chunked is not valid aws-chunked encoding.
+        IncompleteBody: If a chunked body is not valid aws-chunked encoding.
     """
     signed = environ.get("HTTP_X_AMZ_CONTENT_SHA256", "")
     if signed in _UNSIGNED_FORMS:
@@ -119,7 +119,7 @@ def _said(parameters: bytes) -> str:
 
 
 def checksum(name: str, body: bytes) -> str:
-    """Return a body's checksum in base64, as in S3's headers.
+    """Return the checksum of a body in base64, as in S3 headers.
 
     Raises:
         KeyError: If the algorithm is unknown.
@@ -128,7 +128,7 @@ def checksum(name: str, body: bytes) -> str:
 
 
 def checksum_of_parts(name: str, parts: Sequence[bytes], is_composite: bool) -> str:
-    """Return a multipart object's checksum, computed over its parts' checksums if composite."""
+    """Return the checksum of a multipart object, or of its parts' checksums if composite."""
     if is_composite:
         parts = [ALGORITHMS[name](part) for part in parts]
     return checksum(name, b"".join(parts))
@@ -137,11 +137,11 @@ def checksum_of_parts(name: str, parts: Sequence[bytes], is_composite: bool) -> 
 def check_body(environ: dict[str, Any], body: bytes) -> None:
     """Verify a body against the checksum in its headers or trailer.
 
-    A trailer's checksum is copied to the headers, where moto looks for it.
+    A checksum in the trailer is copied to the headers, where moto looks for it.
 
     Raises:
         BadDigest: If the checksum differs.
-        InvalidRequest: If a checksum is malformed, or if there are several.
+        InvalidRequest: If a checksum is malformed, or if there is more than one.
         InvalidDigest: If Content-MD5 is malformed.
         IncompleteBody: If the body is not valid aws-chunked encoding.
         MalformedTrailerError: If an announced trailer is missing.
@@ -187,7 +187,7 @@ def _decode_chunks(encoded: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def _chunks(encoded: bytes) -> tuple[list[tuple[bytes, bytes]], dict[str, str]]:
-    """Return (parameters, chunk) of each chunk, including the empty last one, and the trailer.
+    """Return all chunks, including the empty last one, as (parameters, content), and the trailer.
 
     Raises:
         IncompleteBody: If the encoding is invalid.

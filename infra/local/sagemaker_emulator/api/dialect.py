@@ -1,8 +1,8 @@
-"""Determines a request's protocol, and words and wraps errors as the called service would.
+"""Determines the protocol of a request, and returns errors in the format of the called service.
 
-A client parses responses by its service's protocol, so it cannot read an error in a different one.
-botocore's models name each service's protocol; a request names its operation by target, action or
-path.
+Clients parse responses by the protocol of the service, so they cannot read an error in a different
+protocol. botocore's models contain the protocol of every service. The operation is in the target
+header, the action parameter or the path of a request.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ _UNKNOWN_OPERATION = {
     "rest-xml": ("InvalidAction", 400),
     "s3": ("NotImplemented", 501),
 }
-"""Protocol -> error code and HTTP status for an operation that a service lacks.
+"""Error code and HTTP status of an unknown operation, by protocol.
 
-From "Common Errors" in the services' API references; for S3, its table of error codes.
+Source: "Common Errors" in the API references of the services; for S3, its table of error codes.
 """
 _INTERNAL_ERROR = {"ec2": "InternalError", "s3": "InternalError"}
 _INTERNAL_FAILURE = "InternalFailure"
 
 
 def request_id(environ: dict[str, Any]) -> str:
-    """Return the request's id, which the header and the body of its response share."""
+    """Return the request id, which is in the header and the body of the response."""
     return str(environ.setdefault(_REQUEST_ID, str(uuid4())))
 
 
 def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
-    """Return the protocol: json, rest-json, cbor, query, ec2, rest-xml or s3.
+    """Return the protocol of a request: json, rest-json, cbor, query, ec2, rest-xml or s3.
 
-    s3 is separate because it wraps errors differently from other rest-xml services.
+    s3 is separate because its errors have a different format from other rest-xml services.
 
     Args:
-        environ: The request's WSGI environ.
-        service: The signed service, if the Authorization header does not name it.
+        environ: The WSGI environ of the request.
+        service: The signed service, for requests without an Authorization header.
     """
     scope = credential_scope(environ)
     name = scope.service if scope is not None else service
@@ -97,25 +97,25 @@ def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
 
 @functools.cache
 def _speaks_xml(signing_name: str) -> bool:
-    """Return True if the service's protocol in botocore's model is rest-xml."""
+    """Return True if the protocol of the service is rest-xml, according to botocore."""
     try:
         return service_model(signing_name).metadata["protocol"] == "rest-xml"
     except UnknownServiceError:
-        # The service signs with a name other than its model's; all such services use rest-json.
+        # The signing name differs from the model name. All such services use rest-json.
         return False
 
 
 def error_response(
     environ: dict[str, Any], code: str, message: str, http_status: int = 400
 ) -> Response:
-    """Return an error of the called service in the request's protocol."""
+    """Return an error response in the protocol of the request."""
     return wrapped_error(environ, protocol_of(environ), code, message, http_status)
 
 
 def wrapped_error(
     environ: dict[str, Any], protocol: str, code: str, message: str, http_status: int
 ) -> Response:
-    """Return an error in the given protocol."""
+    """Return an error response in the given protocol."""
     headers = {"Content-Type": _CONTENT_TYPES[protocol]}
     if protocol == "rest-json":
         headers["x-amzn-ErrorType"] = code
@@ -132,7 +132,7 @@ def wrapped_error(
 
 
 def unknown_operation(environ: dict[str, Any], message: str | None = None) -> Response:
-    """Return the error for a call that the platform does not model."""
+    """Return the error response to a call that the platform does not model."""
     protocol = protocol_of(environ)
     code, http_status = _UNKNOWN_OPERATION[protocol]
     text = message or f"The local platform does not model this call: {operation_name(environ)}"
@@ -140,9 +140,9 @@ def unknown_operation(environ: dict[str, Any], message: str | None = None) -> Re
 
 
 def internal_error(environ: dict[str, Any]) -> Response:
-    """Return the error for a call that failed inside the platform.
+    """Return the error response to a call that failed inside the platform.
 
-    The server log has the reason, under the request's id.
+    The server log contains the reason and the request id.
     """
     protocol = protocol_of(environ)
     code = _INTERNAL_ERROR.get(protocol, _INTERNAL_FAILURE)
@@ -154,9 +154,9 @@ def internal_error(environ: dict[str, Any]) -> Response:
 
 
 def repaired_error(environ: dict[str, Any], http_status: int, body: bytes) -> Response | None:
-    """Return a replacement for an error of moto's that is not in the request's protocol, else None.
+    """Return a replacement for a moto error that is not in the protocol of the request, else None.
 
-    moto sends HTML, plain text or nothing for unknown paths or methods and for bare exceptions.
+    moto sends HTML, plain text or nothing for unknown paths and methods and for bare exceptions.
     """
     if environ.get("REQUEST_METHOD") == "HEAD":
         return None  # a response to HEAD has no body
@@ -174,15 +174,15 @@ def repaired_error(environ: dict[str, Any], http_status: int, body: bytes) -> Re
 
 
 def content_type_of(environ: Mapping[str, Any]) -> str:
-    """Return the content type of an error in the request's protocol."""
+    """Return the content type of errors in the protocol of the request."""
     return _CONTENT_TYPES[protocol_of(environ)]
 
 
 def called_operation(environ: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the target prefix and the operation of a request; empty strings without X-Amz-Target.
+    """Return the target prefix and operation of a request, or empty strings without X-Amz-Target.
 
-    For AWS Batch, whose paths name operations, the prefix is "batch", and the operation of an
-    unknown path is empty.
+    For AWS Batch, the prefix is "batch" and the operation depends on the path. It is empty for an
+    unknown path.
     """
     prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
     scope = credential_scope(environ)
@@ -198,7 +198,7 @@ def _operations_by_path(service: str) -> Mapping[str, str]:
 
 
 def operation_name(environ: dict[str, Any]) -> str:
-    """Return `service.Operation` if the request names both, else service, method and path."""
+    """Return `service.Operation` if both are in the request, else the service, method and path."""
     if found := CBOR_PATH.match(str(environ.get("PATH_INFO", ""))):
         return f"{found['target']}.{found['action']}"
     if target := environ.get("HTTP_X_AMZ_TARGET"):
@@ -207,7 +207,7 @@ def operation_name(environ: dict[str, Any]) -> str:
     service = scope.service if scope is not None else "?"
     if "form-urlencoded" in str(environ.get("CONTENT_TYPE", "")):
         if isinstance(environ["wsgi.input"], io.BytesIO):
-            environ["wsgi.input"].seek(0)  # the service has already read it
+            environ["wsgi.input"].seek(0)  # the service has read it already
         action = parse_qs(read_body(environ).decode(errors="replace")).get("Action")
         return f"{service}.{action[0]}" if action else service
     return f"{service}: {environ.get('REQUEST_METHOD')} {environ.get('PATH_INFO')}"
@@ -230,7 +230,6 @@ def _xml(protocol: str, code: str, message: str, http_status: int, identity: str
 
 
 def _cbor_texts(texts: Mapping[str, str]) -> bytes:
-    """Encode a few strings as a CBOR map."""
     serializer: Any = CBORSerializer()
     body = bytearray([0xA0 | len(texts)])  # major type 5 (map) of up to 23 pairs
     for text in (part for pair in texts.items() for part in pair):

@@ -1,4 +1,4 @@
-"""The platform's single WSGI application: its own services first, moto for everything else."""
+"""The platform's WSGI application, which passes calls that it does not handle to moto."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ _NONCE = re.compile(r"nonce=(?P<nonce>[0-9a-f]{32,128})")
 logger = logging.getLogger(__name__)
 
 Observer = Callable[[Mapping[str, Any]], None]
-"""Called with the WSGI environ of each request that moto handled without error.
+"""Called with the WSGI environ of every request that moto handled without an error.
 
-May raise NotSaved.
+It can raise NotSaved.
 """
 _INSUFFICIENT_STORAGE = 507
 
 
 class Front:
-    """Routes requests by target and credential scope; notifies observers of moto's successes."""
+    """Routes requests by target and credential scope, and notifies observers of calls to moto."""
 
     def __init__(
         self,
@@ -73,13 +73,12 @@ class Front:
         """Set up the front end.
 
         Args:
-            moto: The application of moto's services, for all requests that the platform's own
-                services do not handle.
-            status: Returns the platform's status.
+            moto: The moto application, for requests that the platform's services do not handle.
+            status: Returns the status of the platform.
             gate: Authenticates requests.
-            faults: Faults to inject into users' calls, never into the platform's own.
+            faults: Faults to inject into calls of users, but not of the platform itself.
             is_simulated: Refuse lookups that a simulation cannot answer; see
-                `sagemaker_emulator.simulation.unknowable`.
+             `sagemaker_emulator.simulation.unknowable`.
         """
         self._moto = moto
         self._status = status
@@ -117,7 +116,7 @@ class Front:
         return answer(environ, start_response)
 
     def _own_response(self, environ: dict[str, Any]) -> Response | None:
-        """Return the status, a refusal or the response of an own service; None for moto's calls."""
+        """Return the platform's response to a request, or None if moto must handle it."""
         if environ.get("PATH_INFO") == STATUS_PATH:
             status = self._status()
             if nonce := _NONCE.fullmatch(environ.get("QUERY_STRING", "")):
@@ -150,12 +149,12 @@ class Front:
     def _pass_to_moto(
         self, environ: dict[str, Any], start_response: StartResponse
     ) -> Iterable[bytes]:
-        """Return moto's response once the observers have saved what the request changed.
+        """Return moto's response once the observers have saved the changes of the request.
 
         Raises:
             NotSaved: If a change cannot be saved.
-            ApiError: If the body's checksum or hash, its XML, a number in the query or the name
-                of a new bucket is invalid.
+            ApiError: If the body (checksum, hash or XML), a number in the query, or the name of a
+                new bucket is invalid.
         """
         scope = credential_scope(environ)
         if unmodelled_s3_operation(environ, scope):
@@ -173,7 +172,8 @@ class Front:
         is_conditional = is_put and "HTTP_IF_NONE_MATCH" in environ
         if is_put and ("CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ):
             # Read the body before taking the lock, so that a slow client blocks nobody. Read it in
-            # one go, because moto's reads of 64 KiB take as long as the rest of a large PutObject.
+            # one go because reading 64 KiB at a time, as moto does, doubles the time of a large
+            # PutObject.
             check_body(environ, read_body(environ))
         if scope is not None and scope.service == "s3":
             check_signed_hash(environ, read_body(environ))
@@ -208,22 +208,21 @@ class Front:
 def _refuse_browsers(environ: dict[str, Any]) -> None:
     """Refuse requests from web pages, which could otherwise run programs as jobs.
 
-    A cross-site request carries Origin; DNS rebinding (a page's own name resolved to loopback)
-    shows in Host.
+    Cross-site requests have an Origin header. After DNS rebinding, when the name of a web page
+    resolves to loopback, the name is in the Host header.
     """
     host, origin = environ.get("HTTP_HOST", ""), environ.get("HTTP_ORIGIN")
     if origin is not None or not _LOOPBACK_HOST.match(host):
         of_page = "" if origin is None else f" and Origin {origin!r}"
         raise ApiError(
             "AccessDeniedException",
-            "The local platform accepts only requests to a loopback address, and none from web"
+            "The local platform only accepts requests to a loopback address, and none from web"
             f" pages; this request has Host {host!r}{of_page}.",
             http_status=403,
         )
 
 
 def _is_unknowable(environ: dict[str, Any]) -> bool:
-    """Return True if a request is a lookup that a simulation may be unable to answer."""
     scope = credential_scope(environ)
     if scope is None or scope.service not in unknowable.SERVICES:
         return False
@@ -233,7 +232,7 @@ def _is_unknowable(environ: dict[str, Any]) -> bool:
 
 
 def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str, str]]:
-    """Return an error's headers with `content_type` instead of moto's default, text/html."""
+    """Return the headers of an error with `content_type` instead of moto's default, text/html."""
     return [
         (
             name,
@@ -248,7 +247,7 @@ def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str,
 
 
 def _with_request_id(start_response: StartResponse, identity: str) -> StartResponse:
-    """Return a start_response that adds the request id if it is missing, as in some of moto's."""
+    """Return a start_response that adds the request id, which some of moto's responses lack."""
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         if not any(name.lower() == "x-amzn-requestid" for name, _ in headers):

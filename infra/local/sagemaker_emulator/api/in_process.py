@@ -1,8 +1,7 @@
 """boto3 clients that call the platform's WSGI application directly, without a socket.
 
-The platform itself (channel downloads, artifact uploads, log lines, snapshots) makes the same AWS
-calls as its users, so both see the same behavior; a socket would only add a copy and a thread per
-call.
+The platform (channel downloads, artifact uploads, log lines, snapshots) makes the same AWS calls as
+its users, so both see the same behavior. A socket would only add a copy and a thread per call.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from sagemaker_emulator.api.protocol import credential_scope
 
 _PLACEHOLDER_URL = "http://127.0.0.1"
 _CONFIG = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
-"""Settings of all clients; calls inside the process have no transient errors to retry."""
+"""Settings of all clients. Calls within a process have no transient errors to retry."""
 
 OWN_KEY_ID = f"PLATFORM{secrets.token_hex(16).upper()}"
-"""The key id that the platform's own clients sign with; unique to this process."""
+"""The key id that these clients sign with, which is unique to this process."""
 
 ClientFactory = Callable[[str, str], Any]
-"""(service name, region) -> boto3 client."""
+"""Returns the boto3 client of a service (by name) in a region."""
 
 
 class _RawBody(io.BytesIO):
-    """The response body that botocore reads: a file with `stream`, like urllib3's response."""
+    """The response body that botocore reads, which needs a `stream` method as in urllib3."""
 
     def stream(self, amt: int = 65536, **_: Any) -> Iterator[bytes]:
         while chunk := self.read(amt):
@@ -46,7 +45,7 @@ class _RawBody(io.BytesIO):
 def client_factory(application: WSGIApplication) -> ClientFactory:
     """Return a factory of clients for `application`, cached by service and region.
 
-    boto3 clients are thread-safe.
+    The clients can be shared between threads.
     """
     own = botocore.session.Session()
     own.register_component("data_loader", _reader())
@@ -65,22 +64,19 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
 @functools.cache
 def _reader() -> Any:
-    """Return the loader of API models, which all clients share, so that megabytes are read once."""
+    """Return a loader of API models that all clients share, since the models have megabytes."""
     return botocore.session.Session().get_component("data_loader")
 
 
 def is_own_call(environ: Mapping[str, Any]) -> bool:
-    """Return True if a request comes from the platform itself."""
+    """Return True if the platform made this request itself."""
     scope = credential_scope(environ)
     return scope is not None and scope.key_id == OWN_KEY_ID
 
 
 def _send(application: WSGIApplication, request: Any, **_: Any) -> AWSResponse:
-    """Answer botocore's request with the application's response.
-
-    Returning a response keeps botocore off the network.
-    """
-    # `request` is an AWSPreparedRequest; its body is bytes, str or a file.
+    """Return the application's response to a request, instead of letting botocore send it."""
+    # `request` is an AWSPreparedRequest, whose body is bytes, str or a file.
     body = request.body.read() if hasattr(request.body, "read") else request.body
     environ = Request.from_primitives(request.method, request.url, request.headers, body).environ
     environ["RAW_URI"] = environ["REQUEST_URI"] = request.url.removeprefix(_PLACEHOLDER_URL) or "/"

@@ -2,12 +2,12 @@
 
 `moto_patches` adds them to moto's classes:
 
-- iam: SimulatePrincipalPolicy, with which the SageMaker SDK checks a role;
+- iam: SimulatePrincipalPolicy, which the SageMaker SDK uses to check a role;
 - logs: FilterLogEvents with logStreamNamePrefix and logGroupIdentifier, errors for missing streams
-  and for GetQueryResults of a missing query;
+and for GetQueryResults of a missing query;
 - sagemaker: errors for tags of missing resources;
-- s3: errors for missing multipart uploads, checksums and ACL of completed ones, HeadObject of
-  version "null" in an unversioned bucket, an empty TagSet.
+- s3: errors for missing multipart uploads, checksums and ACLs of completed uploads, HeadObject of
+version "null" in an unversioned bucket, and an empty TagSet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_STREAM = "The specified log stream does not exist."
 
 
 def simulate_principal_policy(self: Any) -> ActionResult:
-    """Evaluate each action on each resource under a role's or user's policies; return one page."""
+    """Evaluate the policies of a role or user for each action and resource, in a single page."""
     documents = _documents(self.backend, self._get_param("PolicySourceArn"))
     documents += [_policy_document(text) for text in self._get_param("PolicyInputList") or []]
     results = [
@@ -84,7 +84,7 @@ def _documents(backend: Any, arn: str) -> list[dict[str, Any]]:
         *owner.policies.values(),
         *(version.document for version in managed if version.is_default),
     ]
-    # moto stores the inline policies of a CloudFormation stack as dicts, as in the template.
+    # moto stores inline policies from CloudFormation as dicts, as they are in the template.
     return [text if isinstance(text, dict) else json.loads(text) for text in texts]
 
 
@@ -121,7 +121,7 @@ def of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], s
 def of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[[Any], str]:
     """Resolve the log group of an operation by name or by logGroupIdentifier (name or ARN).
 
-    A request that violates the service's model is refused.
+    Requests that violate the model of the service are refused.
     """
 
     def answered(self: Any) -> str:
@@ -160,12 +160,12 @@ def of_a_known_query(results: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Refuse an action on tags if the ARN is invalid or moto has no such resource."""
+    """Refuse a tag operation if the ARN is invalid or the resource does not exist."""
 
     def answered(self: Any) -> Any:
         try:
             found = self.sagemaker_backend._get_resource_from_arn(self._get_param("ResourceArn"))
-        except (AttributeError, ValueError):  # a kind of resource that moto lacks, or no ARN
+        except (AttributeError, ValueError):  # not an ARN, or a resource type that moto lacks
             found = None
         if found is None:
             raise ValidationError("Requested resource not found.")
@@ -185,17 +185,17 @@ def of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
-    """Complete a multipart upload with the right checksum and an ACL.
+    """Complete a multipart upload with the correct checksum and an ACL.
 
-    moto computes CRC32 for algorithms that it has no package for, and sets no ACL, so GetObjectAcl
-    fails.
+    moto computes CRC32 instead of algorithms that need a missing package. It does not set an ACL,
+    so GetObjectAcl would fail.
     """
 
     def completed(self: Any, bucket_name: str, multipart_id: str, body: Any) -> Any:
         upload, wanted = self.get_bucket(bucket_name).multiparts[multipart_id], list(body)
         name = upload.metadata.get("x-amz-checksum-algorithm")
         needed = {number for number, _ in wanted} if name in _NOT_OF_MOTO else set()
-        # moto disposes of the parts when it completes the upload.
+        # moto deletes the parts when it completes the upload.
         parts = [part.value for number, part in sorted(upload.parts.items()) if number in needed]
         key = complete(self, bucket_name, multipart_id, wanted)
         if parts and key is not None:

@@ -1,4 +1,4 @@
-"""moto's server application as the platform configures it.
+"""The moto server application, configured for the platform.
 
 `moto_patches` lists the changes to moto.
 """
@@ -29,7 +29,7 @@ from sagemaker_emulator.api.moto_patches import apply_patches
 from sagemaker_emulator.interfaces import AccessKey
 
 TRAINING_ROLE = "nodesweep-training"
-"""Name of the predefined role, as used in configs/local.yaml and the other local configs."""
+"""Name of the predefined role, which configs/local.yaml and the other local configs use."""
 _TRUST = {
     "Effect": "Allow",
     "Principal": {"Service": "sagemaker.amazonaws.com"},
@@ -43,9 +43,9 @@ apply_patches()
 
 
 def moto_application(account_id: str) -> WSGIApplication:
-    """Return a WSGI application with moto's services in the given account.
+    """Return a WSGI application with moto's services in this account.
 
-    A call to a service that moto lacks raises NotImplementedError. moto's state is global to the
+    Calls to services that moto lacks raise NotImplementedError. The state of moto is global to the
     process.
     """
     dispatcher = cast(WSGIApplication, _Dispatcher(_create_backend_app))
@@ -58,10 +58,10 @@ def moto_application(account_id: str) -> WSGIApplication:
 
 
 class _Dispatcher(DomainDispatcherApplication):
-    """Routes by the signed service, never by a path that moto reserves for itself.
+    """Routes requests by the signed service, even if moto reserves their path for itself.
 
-    moto's control API can reset every service and shows all keys, and its instance metadata hands
-    out credentials; here their paths are ordinary bucket names.
+    moto's control API can reset every service and shows all keys, and its instance metadata service
+    hands out credentials. Here, their paths are ordinary bucket names.
     """
 
     def get_application(self, environ: dict[str, Any]) -> Any:
@@ -79,7 +79,7 @@ def _create_backend_app(service: Any) -> Any:
     """Return the application of one service.
 
     Raises:
-        NotImplementedError: If moto lacks the service, or if the service is moto's own, not AWS's.
+        NotImplementedError: If moto lacks the service, or if it is a service of moto, not AWS.
     """
     if service is None or str(service).startswith(_MOTO_OWN_SERVICES):
         raise NotImplementedError("a service that moto does not have")
@@ -87,15 +87,15 @@ def _create_backend_app(service: Any) -> Any:
 
 
 def reset_state() -> None:
-    """Clear moto's state, which an earlier server in this process (in tests) may have left."""
+    """Clear moto's state, which an earlier server in this process (in tests) can have changed."""
     BackendDict.reset()
     reset_model_data()
 
 
 def make_training_role(account_id: str) -> None:
-    """Create a role that trusts SageMaker and may do everything.
+    """Create a role that SageMaker can assume and that allows everything.
 
-    Clients check a job's role before they submit the job.
+    Clients check the role of a job before they submit the job.
     """
     roles: Any = iam_backends[account_id]["aws"]
     roles.create_role(
@@ -126,9 +126,9 @@ def issued_key(account_id: str, key_id: str) -> AccessKey | None:
 
 
 def set_last_modified(account_id: str, bucket: str, key: str, moment: datetime) -> None:
-    """Set the modification time of a restored object.
+    """Set the modification time of a restored object, which data freshness expectations use.
 
-    S3's API cannot set it, and data freshness expectations read it.
+    S3's API cannot set it.
     """
     backend: Any = s3_backends[account_id]["aws"]
     backend.get_object(bucket, key).last_modified = moment.replace(tzinfo=None)
@@ -140,14 +140,14 @@ def _http_date(second: int) -> str:
 
 
 class QuietRequestHandler(MotoRequestHandler):
-    """moto's request handler without a log line per request."""
+    """A request handler for moto that does not log every request."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        """Return the Date header, cached per second.
+        """Return the Date header, cached for a second.
 
-        Formatting it takes a tenth of a small request's time.
+        Formatting it would take a tenth of the time of a small request.
         """
         return _http_date(int(time.time() if timestamp is None else timestamp))
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Log nothing: a sweep makes thousands of requests, and a failed one returns its reason."""
+        """Do nothing, since a sweep makes thousands of requests, and clients get the errors."""

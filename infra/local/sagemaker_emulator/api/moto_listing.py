@@ -1,9 +1,9 @@
 """Paged bucket listings that do not visit all objects for every page.
 
 moto's ListObjectsV2 sorts the whole bucket for each page of 1,000 keys, and ListObjectVersions
-copies it, so listing 100,000 objects takes minutes. Here, a bucket keeps its keys sorted and a page
-visits only its own keys. As on AWS but not in moto, a page begins with the first key after
-KeyMarker.
+copies it, so listing 100,000 objects takes minutes. Here, buckets keep their keys sorted, and a
+page only visits the keys it contains. As on AWS but unlike in moto, a page begins with the first
+key after KeyMarker.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from moto.s3.utils import _VersionedKeyStore
 _LAST = "\U0010ffff"
 _NAMES_AT_ONCE = 1000
 _lock = threading.Lock()
-"""Guards the sorted keys of all stores, since the server is multithreaded."""
+"""Protects the sorted keys of all stores, since the server is multithreaded."""
 
 
 class SortedKeyStore(_VersionedKeyStore):
-    """moto's store of a bucket's objects, {key: versions}, that also keeps the keys sorted."""
+    """moto's store of the objects in a bucket, extended to keep the keys sorted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class SortedKeyStore(_VersionedKeyStore):
                     insort(self._sorted, key)
 
     def names(self, after: str, is_included: bool = False) -> Iterator[str]:
-        """Yield the keys after `after`, and `after` itself if it is a key and `is_included`."""
+        """Yield the keys after `after`, beginning with `after` if it exists and `is_included`."""
         seek = bisect_left if is_included else bisect_right
         while True:
             with _lock:
@@ -69,7 +69,7 @@ class SortedKeyStore(_VersionedKeyStore):
 def _entries(
     store: SortedKeyStore, prefix: str, delimiter: str, after: str
 ) -> Iterator[FakeKey | str]:
-    """Yield objects and common prefixes after `after`, in order."""
+    """Yield the objects and common prefixes after `after` in key order."""
     behind, is_included = max(after, prefix), after < prefix
     goes_on = True
     while goes_on:
@@ -126,7 +126,7 @@ def listing_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
 def _versions(
     store: SortedKeyStore, prefix: str, key_marker: str, version_id_marker: str | None
 ) -> Iterator[Any]:
-    """Yield versions and delete markers after the markers, newest first within each key."""
+    """Yield versions and delete markers after the given markers, newest first within a key."""
     is_included = key_marker < prefix or bool(version_id_marker)
     for name in store.names(max(key_marker, prefix), is_included):
         if not name.startswith(prefix):

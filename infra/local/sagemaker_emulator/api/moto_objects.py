@@ -1,7 +1,7 @@
-"""Describes objects as GetObject would return them, directly from moto's memory.
+"""Describes objects as GetObject does, directly from moto's memory.
 
-The snapshot needs this after every PutObject, and a call through the platform's own API would take
-as long as the PutObject itself.
+The snapshot needs this after every PutObject, and a call through the platform's API would take as
+long as the PutObject.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _HEADERS = {
 
 
 def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | None:
-    """Return an object's current version, its body as bytes, in the shape of GetObject's response.
+    """Return the current version of an object like GetObject, but with the body as bytes.
 
-    Return None if GetObject must be called instead, as for a missing, multipart or archived object
-    or for metadata that an HTTP header would change.
+    Return None if GetObject must be called instead: for missing, multipart and archived objects,
+    and for metadata that an HTTP header would change.
     """
     backend: Any = s3_backends[account_id]["aws"]
     try:
@@ -61,7 +61,7 @@ def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | No
 
 
 def _is_plain(metadata: Any) -> bool:
-    """Return True if every name and value survives an HTTP header unchanged."""
+    """Return True if HTTP headers leave all names and values unchanged."""
     return all(
         type(text) is str and text.isascii() and text.isprintable() and text == text.strip()
         for pair in metadata.items()

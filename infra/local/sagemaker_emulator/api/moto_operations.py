@@ -1,8 +1,8 @@
-"""Finds the operations of a service that moto implements, by inspecting its classes.
+"""Finds the operations of a service that moto implements, by inspecting moto's classes.
 
-moto calls the method of a service's response class that is named after the operation. For S3 it
-routes requests by other rules, so an S3 operation counts as implemented if the response class or
-the backend has such a method.
+moto calls the method of the service's response class that is named after the operation. For S3,
+moto routes requests by different rules, so an operation counts as implemented if the response class
+or the backend has a method with its name.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sagemaker_emulator.api.protocol import CredentialScope
 from sagemaker_emulator.api.validation import service_model
 
 _SIGNS_FOR_NOTHING = "x-id"
-"""Query key by which SDKs name the operation in access logs; S3 ignores it."""
+"""Query key with which SDKs add the operation to access logs. S3 ignores it."""
 _POSTED_TO_OBJECTS = frozenset({"uploads", "uploadId", "restore"})
-"""Query keys of S3's operations that POST to an object (API reference); moto fails on any other."""
+"""Query keys of the S3 operations that POST to an object. moto fails on all others."""
 
 _CLOSED = frozenset({"SelectObjectContent"})
-"""Operations of S3 that AWS closed to new customers (S3 Select, July 2024).
+"""S3 operations that AWS has closed to new customers (S3 Select, July 2024).
 
-moto fails with an internal error on SQL that it can't parse.
+moto fails with an internal error on SQL that it cannot parse.
 """
 
 
@@ -39,7 +39,7 @@ moto fails with an internal error on SQL that it can't parse.
 def operations_of_moto(service: str) -> frozenset[str]:
     """Return the operations of a service (botocore's name) that moto implements.
 
-    The set is empty for a service that moto lacks.
+    The set is empty if moto lacks the service.
     """
     classes = _response_classes(service)
     if service == "s3":
@@ -57,8 +57,8 @@ def operations_of_moto(service: str) -> frozenset[str]:
 def unmodelled_s3_operation(environ: Mapping[str, Any], scope: CredentialScope | None) -> bool:
     """Return True if a request is an S3 operation that moto does not implement.
 
-    moto would run the operation of the same path without the query: list the bucket's objects for
-    GET ?analytics, delete the bucket for DELETE ?metrics.
+    moto would ignore the query and run a different operation: GET ?analytics would list the
+    bucket's objects, and DELETE ?metrics would delete the bucket.
     """
     query = str(environ.get("QUERY_STRING", ""))
     if scope is not None and scope.service != "s3":
@@ -73,9 +73,9 @@ def unmodelled_s3_operation(environ: Mapping[str, Any], scope: CredentialScope |
 
 @functools.cache
 def _unmodelled_s3() -> frozenset[tuple[str, bool, str]]:
-    """Return (HTTP method, is on an object, query key) of the S3 operations that moto lacks.
+    """Return the request signatures (see below) of the S3 operations that moto lacks.
 
-    Combinations that also name an implemented operation are left out.
+    Signatures that are shared with an implemented operation are left out.
     """
     model, done = service_model("s3"), operations_of_moto("s3")
     signs: dict[bool, set[tuple[str, bool, str]]] = {True: set(), False: set()}
@@ -86,9 +86,9 @@ def _unmodelled_s3() -> frozenset[tuple[str, bool, str]]:
 
 
 def s3_request_signature(operation: OperationModel) -> tuple[str, bool, str] | None:
-    """Return (HTTP method, is on an object, query key) by which a request names an S3 operation.
+    """Return the HTTP method, True if on an object, and query key that identify an S3 operation.
 
-    None if the path alone names it.
+    Return None if the operation has no query key.
     """
     path, _, query = operation.http["requestUri"].partition("?")
     name = query.partition("&")[0].partition("=")[0]

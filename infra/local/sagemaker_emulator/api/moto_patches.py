@@ -1,7 +1,7 @@
-"""Lists every change to moto, and every private name of moto that the platform relies on.
+"""Lists all changes to moto, and all private names of moto that the platform relies on.
 
-No other module changes moto. The lists were last compared with MOTO_VERSION; with any other version
-a test fails until they have been compared again.
+No other module changes moto. The lists were last reviewed for MOTO_VERSION. With any other version,
+a test fails until they have been reviewed again.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from sagemaker_emulator.api import moto_listing as listing
 
 MOTO_VERSION = "5.2.5"
 PRIVATE_NAMES = {
-    "_get_param": "returns a request's parameter; all of moto's response classes use it",
-    "_get_resource_from_arn": "finds SageMaker's resource; moto's tag actions fail without one",
-    "_pagination_tokens": "continuation tokens of moto's own listings",
+    "_get_param": "returns a parameter of a request; all response classes of moto use it",
+    "_get_resource_from_arn": "finds a SageMaker resource; moto's tag actions fail without it",
+    "_pagination_tokens": "continuation tokens of moto's listings",
     "_truncate_result": "ends a page of ListObjectsV2 and creates its token",
-    "_VersionedKeyStore": "a bucket's objects; SortedKeyStore keeps their keys sorted",
+    "_VersionedKeyStore": "the objects in a bucket; SortedKeyStore keeps their keys sorted",
 }
-"""Private name in moto -> its meaning."""
+"""Descriptions of the private names in moto that are used."""
 
 
 @dataclass(frozen=True)
 class Patch:
-    """One attribute of a class or module of moto, and what replaces it."""
+    """The replacement of an attribute of a class or module of moto."""
 
     owner: Any
     name: str
     replacement: Any
     reason: str
-    """moto's behavior that differs from AWS's, or is too slow."""
+    """The behavior of moto that differs from AWS or is too slow."""
     operation: tuple[str, str] | None = None
-    """(botocore's name of the service, operation); None if the attribute is no AWS operation."""
+    """botocore's name of the service, and the operation; None if this is not an operation."""
 
 
 def _operation(
     service: str, operation: str, owner: Any, make: Callable[[Any], Any], reason: str
 ) -> Patch:
-    """Return the patch of an operation; `make` gets moto's method, or None if moto lacks it."""
+    """Return the patch of an operation, made from moto's method (None if moto lacks it)."""
     name = camelcase_to_underscores(operation)
     return Patch(
         owner, name, make(getattr(owner, name, None)), reason, operation=(service, operation)
@@ -58,7 +58,7 @@ def _operation(
 
 
 def _logs(operation: str, make: Callable[[Any], Any], reason: str) -> Patch:
-    """Return the patch of a CloudWatch Logs operation whose request names a log group."""
+    """Return the patch of a CloudWatch Logs operation on a log group."""
 
     def made(theirs: Any) -> Any:
         return additions.of_a_named_group(operation, make(theirs))
@@ -152,7 +152,7 @@ PATCHES = (
 
 
 def apply_patches() -> None:
-    """Patch moto; call this before the first bucket is created. Further calls change nothing."""
+    """Patch moto. Call this before the first bucket is created; it is idempotent."""
     for patch in PATCHES:
         setattr(patch.owner, patch.name, patch.replacement)
 

@@ -1,6 +1,6 @@
-"""IAM policy evaluation for SimulatePrincipalPolicy, by actions and resources only.
+"""IAM policy evaluation for SimulatePrincipalPolicy, based only on actions and resources.
 
-A statement with a Condition never applies, since the context of a request is not modelled.
+Statements with a Condition never apply, since the context of a request is not modelled.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ ALLOWED, EXPLICIT_DENY, IMPLICIT_DENY = "allowed", "explicitDeny", "implicitDeny
 
 
 def decision(policies: Sequence[Mapping[str, Any]], action: str, resource: str) -> str:
-    """Return IAM's decision on an action on a resource under all policies together.
+    """Return IAM's decision on an action on a resource, given all policies.
 
     Args:
         policies: The policy documents.
-        action: For instance "s3:GetObject".
+        action: An action such as "s3:GetObject".
         resource: An ARN, or "*".
     """
     effects = {
@@ -44,7 +44,7 @@ def _concerns(statement: Mapping[str, Any], action: str, resource: str) -> bool:
 
 
 def _matches(patterns: Sequence[str], text: str) -> bool:
-    """Return True if a pattern with IAM's wildcards * and ? matches; brackets are literal."""
+    """Return True if a pattern with IAM's wildcards * and ? matches. Brackets are literal."""
     return any(
         re.match(fnmatch.translate(pattern.replace("[", "[[]")), text, re.DOTALL)
         for pattern in patterns

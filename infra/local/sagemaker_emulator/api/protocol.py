@@ -1,4 +1,4 @@
-"""AWS's JSON 1.1 protocol as the platform's own services speak it."""
+"""AWS's JSON 1.1 protocol, as used by the services that the platform implements."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from dataclasses import dataclass
 from typing import Any
 
 ACCOUNT_ID = "000000000000"
-"""The platform's account. No AWS account has this number, so no ARN is mistaken for a real one."""
+"""The platform's account. No AWS account has this id, so ARNs cannot be mistaken for real ones."""
 
 SIMULATED_ACCOUNT_ID = "000000000001"
-"""Account of a platform with simulated jobs, by which a report recognizes the jobs' ARNs.
+"""Account of a platform with simulated jobs, which lets reports recognize their ARNs.
 
-No AWS account has this number either.
+No AWS account has this id either.
 """
 
 DEFAULT_REGION = "us-east-1"
 CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
-"""Path by which a request in AWS's protocol rpc-v2-cbor names its operation."""
+"""Path of a request in AWS's rpc-v2-cbor protocol, which contains the operation."""
 SCOPE = (
     r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+|US|EU)/(?P<service>[a-z0-9-]+)"
     r"/aws4_request"
 )
 _OLD_REGIONS = {"US": "us-east-1", "EU": "eu-west-1"}
-"""S3's original names of its regions."""
+"""The original names of S3 regions."""
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256"
     rf" Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),"
     r"\s*Signature=(?P<signature>[0-9a-f]+)"
 )
 CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
-"""SageMaker's modeled errors, which spell their member "Message"; all others spell it "message"."""
+"""SageMaker errors whose text is in "Message". All other errors use "message"."""
 
 Action = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""(region, request) -> response; raises ApiError."""
+"""Returns the response to a request in a region, or raises ApiError."""
 
 
 class ApiError(Exception):
-    """An error as an AWS service returns it: a code for clients and a message for people."""
+    """An error response of an AWS service: a code for clients and a message for people."""
 
     def __init__(self, code: str, message: str, http_status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -55,7 +55,7 @@ def validation_error(message: str) -> ApiError:
 
 @dataclass(frozen=True)
 class CredentialScope:
-    """The signer of a Signature Version 4 request, and the service and region it signed for."""
+    """The key id, service and region of a Signature Version 4 request."""
 
     key_id: str
     service: str
@@ -63,16 +63,16 @@ class CredentialScope:
 
 
 def authorization(environ: Mapping[str, Any]) -> re.Match[str] | None:
-    """Match a Signature Version 4 header; return None if it is missing or has any other form.
+    """Match a Signature Version 4 header, or return None if it is missing or malformed.
 
-    The whole header must match: moto reads the scope from a fixed position, so extra text could
-    name another service.
+    The whole header must match: moto reads the scope from a fixed position, so additional text
+    could name a different service.
     """
     return _AUTHORIZATION.fullmatch(environ.get("HTTP_AUTHORIZATION", ""))
 
 
 def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
-    """Return the scope of a signed request; None for an unsigned or presigned one."""
+    """Return the scope of a signed request, or None for an unsigned or presigned request."""
     found = authorization(environ)
     if found is None:
         return None
@@ -81,9 +81,9 @@ def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
 
 
 def use_known_region(environ: dict[str, Any]) -> None:
-    """Replace an old region name in the credential scope (as from s3cmd) with the current one.
+    """Replace an old region name in the credential scope (sent by s3cmd) with the current name.
 
-    Call it after the signature has been verified.
+    Call this after the signature has been verified.
     """
     found = authorization(environ)
     if found is not None and found["region"] in _OLD_REGIONS:
@@ -94,20 +94,20 @@ def use_known_region(environ: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class JsonService:
-    """One of the platform's own services, with the actions it implements.
+    """A service that the platform implements, with its actions.
 
-    Actions in `refused` fail instead of falling through to moto.
+    Actions in `refused` fail instead of being passed to moto.
     """
 
     target_prefix: str
     signing_name: str
-    """The service in the credential scope of its requests."""
+    """The name of the service in the credential scope of requests."""
     actions: Mapping[str, Action]
     refused: frozenset[str]
     check: Callable[[str, dict[str, Any]], None]
-    """(action, request): raises ApiError if the request violates the service's model."""
+    """Called with (action, request); raises ApiError if the request violates the model."""
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
-    """(action, request): returns False to pass a call on to moto, as for tags of its resources."""
+    """Called with (action, request); returns False to pass the call to moto."""
 
     def answers(self, action: str, request: dict[str, Any]) -> bool:
         if action in self.refused:
@@ -126,7 +126,7 @@ class JsonService:
 
 
 def read_body(environ: dict[str, Any]) -> bytes:
-    """Read the whole body of a WSGI request and put it back, so that it can be read again."""
+    """Return the whole body of a WSGI request, which can be read again afterwards."""
     is_chunked = "CONTENT_LENGTH" not in environ and "HTTP_TRANSFER_ENCODING" in environ
     length = -1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
     body: bytes = environ["wsgi.input"].read(length)
@@ -136,10 +136,10 @@ def read_body(environ: dict[str, Any]) -> bytes:
 
 
 def decode_request(body: bytes) -> dict[str, Any]:
-    """Parse a request's JSON object; an empty body is an empty request, as on AWS.
+    """Parse the JSON object in a body. As on AWS, an empty body is an empty request.
 
     Raises:
-        SerializationException: If the body is not a JSON object or is nested too deeply.
+        SerializationException: If the body is not a JSON object, or is nested too deeply.
     """
     if not body:
         return {}

@@ -1,8 +1,8 @@
 """Validates the XML bodies of S3 operations against botocore's models before moto reads them.
 
-moto expects certain elements in certain places: given a different shape, it fails halfway or stores
-a value that breaks every later call. So the body is rewritten as botocore would send it, without
-other namespaces, prefixes, comments and attributes.
+moto expects certain elements in certain places. Given a different structure, it fails halfway or
+stores a value that breaks all later calls. The body is therefore rewritten as botocore would send
+it, without other namespaces, prefixes, comments and attributes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _ALSO_REQUIRED: Mapping[str, frozenset[str]] = {
     "NoncurrentVersionTransition": frozenset({"NoncurrentDays", "StorageClass"}),
     "FilterRule": frozenset({"Name", "Value"}),
 }
-"""Shape -> members that S3 requires per its API reference, but the model does not."""
+"""Members that S3 requires according to its API reference, but not its model, by shape."""
 _HAVE_ONE = frozenset({"ServerSideEncryptionRules", "OwnershipControlsRules"})
-"""Lists of which S3 accepts only one item."""
-_MAY_BE_EMPTY = frozenset({"Value"})  # a tag's value; no other required string may be empty
+"""Lists that may contain only one item."""
+_MAY_BE_EMPTY = frozenset({"Value"})  # of a tag; all other required strings must not be empty
 _ANSWERED_OTHERWISE = frozenset({"BucketLocationConstraint", "Event", "Type"})
-"""Enums for which S3 has specific errors, which moto returns."""
+"""Enums with special errors in S3, which moto returns."""
 _MAY_HAVE_NO_BODY = frozenset({"CreateBucket", "PutBucketAcl", "PutObjectAcl"})
 _BOOLEANS = {"true": "true", "false": "false", "1": "true", "0": "false"}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -54,12 +54,12 @@ _BY_UPLOAD = ("POST", True, "uploadId")
 
 
 def use_modelled_xml(environ: dict[str, Any]) -> None:
-    """Rewrite the body of an S3 operation in its model's form; the body must be well-formed.
+    """Rewrite the well-formed XML body of an S3 operation as its model defines it.
 
     Raises:
-        MalformedXML: If the body does not fit the model.
-        MissingRequestBodyError: If the operation needs a body and has none.
-        InvalidArgument: If the query names two operations.
+        MalformedXML: If the body does not match the model.
+        MissingRequestBodyError: If the operation needs a body, but the request has none.
+        InvalidArgument: If the query selects more than one operation.
     """
     if protocol_of(environ) != "s3":
         return
@@ -79,7 +79,7 @@ def use_modelled_xml(environ: dict[str, Any]) -> None:
 
 
 def _operations_asked(environ: Mapping[str, Any]) -> dict[str, OperationModel]:
-    """Return the XML-reading operations that a request selects, by query key."""
+    """Return the operations with an XML body that a request selects, by query key."""
     method = str(environ.get("REQUEST_METHOD"))
     bucket, _, key = str(environ.get("PATH_INFO", "")).lstrip("/").partition("/")
     query = str(environ.get("QUERY_STRING", ""))
@@ -98,7 +98,7 @@ def _operations_asked(environ: Mapping[str, Any]) -> dict[str, OperationModel]:
 
 @functools.cache
 def _readers() -> dict[tuple[str, bool, str], OperationModel]:
-    """Return moto's XML-reading operations by (HTTP method, is on an object, query key)."""
+    """Return the operations with an XML body that moto implements, by request signature."""
     model = service_model("s3")
     found = {("PUT", False, ""): model.operation_model("CreateBucket")}
     for name in sorted(operations_of_moto("s3")):
@@ -110,7 +110,7 @@ def _readers() -> dict[tuple[str, bool, str], OperationModel]:
 
 
 def _payload(operation: OperationModel) -> StructureShape | None:
-    """Return the shape of the XML that an operation reads; None if it reads none."""
+    """Return the shape of the XML body of an operation, or None if it has no XML body."""
     shape = operation.input_shape
     if shape is None or operation.has_streaming_input:
         return None
@@ -132,10 +132,10 @@ def _root(operation: OperationModel, element: ElementTree.Element) -> Iterator[b
 def _written(
     shape: Shape, element: ElementTree.Element, name: str, attributes: str = ""
 ) -> Iterator[bytes]:
-    """Serialize an element in the model's form.
+    """Serialize an element as the model defines it.
 
     Raises:
-        MalformedXML: If the element does not fit the model.
+        MalformedXML: If the element does not match the model.
     """
     if isinstance(shape, StructureShape):
         attributes += _attributes(shape, element)
@@ -201,7 +201,7 @@ def _text(shape: Shape, element: ElementTree.Element) -> str:
     """Return the escaped text of a leaf element.
 
     Raises:
-        MalformedXML: If the text is not of the shape's type.
+        MalformedXML: If the text does not have the type of the shape.
     """
     name, text = _local(element.tag), element.text or ""
     if len(element):

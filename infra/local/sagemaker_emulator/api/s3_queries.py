@@ -1,7 +1,7 @@
 """Refuses invalid S3 requests that moto accepts or fails on.
 
-These are malformed numbers in a query (which moto reports as an internal error), bucket names that
-S3 does not allow, and malicious XML.
+These contain malformed numbers in the query (which moto reports as an internal error), bucket names
+that S3 does not allow, or malicious XML.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NUMBERS = frozenset({"max-keys", "max-parts", "max-uploads", "part-number-marke
 _LARGEST = 2**31 - 1
 _XML_OF_OBJECTS = frozenset({"acl", "legal-hold", "retention", "tagging"})
 _DEEPEST = 50
-"""Maximum depth of nested elements; S3's own bodies have fewer than 10."""
+"""Maximum depth of nested elements. S3 bodies have fewer than 10 levels."""
 
 
 def check_numbers(environ: Mapping[str, Any], scope: CredentialScope | None) -> None:
     """Check the numbers in an S3 query.
 
     Raises:
-        InvalidArgument: If a count or a part number is not an integer from 0 to 2**31 - 1.
+        InvalidArgument: If a number is not an integer from 0 to 2**31 - 1.
     """
     if scope is None or scope.service != "s3":
         return
@@ -42,7 +42,7 @@ def check_numbers(environ: Mapping[str, Any], scope: CredentialScope | None) -> 
 _BUCKET_NAME = re.compile(r"(?!.*\.\.)(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _KEPT_STARTS = ("xn--", "sthree-", "amzn-s3-demo-")
 _KEPT_ENDS = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
-"""Suffixes that S3's naming rules reserve for general purpose buckets, as the `_KEPT_STARTS`."""
+"""Suffixes that S3 reserves. The prefixes in `_KEPT_STARTS` are reserved, too."""
 
 
 def check_bucket_name(environ: Mapping[str, Any], scope: CredentialScope | None) -> None:
@@ -64,8 +64,8 @@ def check_xml(environ: Mapping[str, Any], body: bytes) -> None:
     """Check that an XML body is safe to parse.
 
     Raises:
-        MalformedXML: If the body is not well-formed, has a document type (no service accepts one)
-            or is nested too deeply.
+        MalformedXML: If the body is not well-formed, is nested too deeply, or has a document type
+         declaration, which no service accepts.
     """
     if not body or not _is_xml(environ):
         return
@@ -97,7 +97,7 @@ def _malformed(reason: str) -> ApiError:
 
 
 def _is_xml(environ: Mapping[str, Any]) -> bool:
-    """Return True if the operation reads XML; an object's body is arbitrary."""
+    """Return True if the body must be XML. The content of an object can be anything."""
     method, protocol = environ.get("REQUEST_METHOD"), protocol_of(environ)
     if protocol != "s3":
         return protocol == "rest-xml"

@@ -1,6 +1,6 @@
-"""Validates requests against botocore's model of a service, with the messages of the real services.
+"""Validates requests against botocore's model of a service, with the messages of AWS.
 
-botocore's clients check only types and minima; the services also check lengths, patterns, enums and
+botocore's clients only check types and minimums. AWS also checks lengths, patterns, enums and
 ranges.
 """
 
@@ -33,7 +33,7 @@ _EXPECTED: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 
 _PROPERTY_CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
-"""Java's property class -> Python's equivalent inside a character class, where models use them."""
+"""Python equivalents of Java property classes inside a character class, as used in models."""
 
 
 @functools.cache
@@ -43,14 +43,14 @@ def service_model(service_name: str) -> ServiceModel:
 
 @functools.cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a model's (Java) pattern; Python's `re` lacks the property classes."""
+    """Compile a Java pattern from a model, replacing property classes that `re` lacks."""
     for java, python in _PROPERTY_CLASSES.items():
         pattern = pattern.replace(java, python)
     return re.compile(pattern)
 
 
 class RequestValidator:
-    """Validates requests of one service; `extra_enum_values` extends enum shapes by name."""
+    """Validates requests to a service. `extra_enum_values` adds values to enum shapes by name."""
 
     def __init__(
         self, service_name: str, extra_enum_values: Mapping[str, Sequence[str]] | None = None
@@ -62,7 +62,7 @@ class RequestValidator:
         """Validate a request.
 
         Raises:
-            ValidationException: If constraints are violated; the message names each one.
+            ValidationException: If constraints are violated. The message lists all of them.
             SerializationException: If a value has the wrong type.
         """
         shape = self.model.operation_model(operation).input_shape
@@ -123,7 +123,7 @@ class RequestValidator:
 
 
 def raise_violations(violations: Iterator[str] | Sequence[str]) -> None:
-    """Raise one ValidationException for all violations, if there are any, worded as on AWS."""
+    """Raise a ValidationException that lists the violations if there are any, worded as on AWS."""
     found = list(violations)
     if found:
         count = f"{len(found)} validation error{'s' if len(found) > 1 else ''} detected"

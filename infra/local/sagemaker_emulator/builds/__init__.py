@@ -1,1 +1,1 @@
-"""CodeBuild builds: the API, and the execution of a build's phases."""
+"""CodeBuild builds: API and execution."""

@@ -1,4 +1,4 @@
-"""A parser for CodeBuild's buildspec (version 0.2): each phase's commands and failure behavior."""
+"""Parses CodeBuild buildspecs (version 0.2): the commands and failure behavior of phases."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _IGNORED_KEYS = frozenset({"artifacts", "cache", "reports", "proxy", "batch", "r
 
 
 class BuildspecError(Exception):
-    """The buildspec cannot be executed; the message names the entry."""
+    """A buildspec cannot be executed. The message names the entry."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """The commands of one phase.
+    """The commands of a phase.
 
     If `aborts` is True, a failure of the phase ends the build immediately, without post_build.
     """
@@ -34,17 +34,17 @@ class Phase:
 
 @dataclass(frozen=True)
 class Buildspec:
-    """All phases by name, including omitted ones, and env.variables."""
+    """A buildspec with all phases by name, including omitted ones, and env.variables."""
 
     phases: Mapping[str, Phase]
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_buildspec(text: str) -> Buildspec:
-    """Parse a buildspec's YAML.
+    """Parse the YAML of a buildspec.
 
     Raises:
-        BuildspecError: If the buildspec is invalid or uses a feature that is not supported here.
+        BuildspecError: If the buildspec is invalid or uses unsupported features.
     """
     try:
         document = parse_plain_yaml(text)
@@ -60,7 +60,7 @@ def parse_buildspec(text: str) -> Buildspec:
     env = _mapping(top.get("env"), "env")
     if unknown := sorted(set(env) - {"variables", "shell"}):
         raise BuildspecError(
-            f"env.{unknown[0]}: the local platform supports only variables and shell"
+            f"env.{unknown[0]}: the local platform only supports variables and shell"
         )
     phases = _mapping(top.get("phases"), "phases")
     if unknown := sorted(set(phases) - set(PHASES)):

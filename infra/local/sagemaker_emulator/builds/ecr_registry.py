@@ -1,6 +1,6 @@
 """Connects moto's ECR to a real registry.
 
-Images can be pushed to ECR's addresses and are then registered in ECR.
+Images that are pushed to the addresses that ECR returns are registered in ECR.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _REPOSITORY = re.compile(rb'"repositoryName": ?"([^"]+)"')
 
 
 class Registry(Protocol):
-    """A registry that accepts pushes by ECR's rules."""
+    """A registry that enforces ECR's rules for pushes."""
 
     address: str
     backend: str | None
     rules: Any
 
     def close(self) -> None:
-        """Stop serving and end the registry process."""
+        """Stop the registry."""
 
 
 class EcrRegistry:
-    """ECR's rules for pushes to a registry, and ECR responses that point to that registry.
+    """Implements ECR's rules for pushes, and makes ECR responses point to the registry.
 
     See `PushRules` in engine/container/registry.py.
     """
@@ -46,11 +46,11 @@ class EcrRegistry:
         self._clients: ClientFactory | None = None
 
     def connect(self, clients: ClientFactory) -> None:
-        """Set the clients that read and change ECR's state; call it before the first push."""
+        """Set the clients for ECR. Call this before the first push."""
         self._clients = clients
 
     def refusal(self, repository: str, tag: str, digest: str) -> str | None:
-        """Return ECR's error message if an immutable tag names a different image, else None."""
+        """Return ECR's error message if an immutable tag points to a different image, else None."""
         ecr = self._ecr(repository)
         try:
             mutability = ecr.describe_repositories(repositoryNames=[repository])["repositories"][0][
@@ -69,7 +69,7 @@ class EcrRegistry:
         )
 
     def pushed(self, repository: str, tag: str, digest: str) -> None:
-        """Register a pushed image, creating a missing repository with immutable tags."""
+        """Register a pushed image. A missing repository is created, with immutable tags."""
         ecr = self._ecr(repository)
         ensure_repository(ecr, repository)
         try:
@@ -78,7 +78,7 @@ class EcrRegistry:
             return  # the same image was pushed again
 
     def wrap(self, moto: WSGIApplication) -> WSGIApplication:
-        """Wrap moto so that ECR's responses name the registry's address."""
+        """Wrap moto so that ECR responses contain the address of the registry."""
 
         def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
             if not environ.get("HTTP_X_AMZ_TARGET", "").startswith(TARGET_PREFIX):

@@ -1,4 +1,4 @@
-"""Runs one build through CodeBuild's phases: builds its image and registers the image in ECR."""
+"""Runs a build through CodeBuild's phases, which build an image and register it in ECR."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from sagemaker_emulator.state.ecr_snapshot import ensure_repository, put_image
 
 _REPOSITORY_VARIABLES = ("IMAGE_REPO_URI", "IMAGE_REPO_NAME")
 _NO_REPOSITORY = (
-    f"Set the environment variable {' or '.join(_REPOSITORY_VARIABLES)}; neither has a value."
+    f"Set the environment variable {' or '.join(_REPOSITORY_VARIABLES)}; neither is set."
 )
 _TAG_VARIABLE = "IMAGE_TAG"
 _ARGUMENT_PREFIX = "BUILD_ARG_"
-"""Without a buildspec, BUILD_ARG_<NAME>=value sets the Dockerfile's ARG <NAME>."""
+"""Without a buildspec, BUILD_ARG_<NAME>=value sets ARG <NAME> of the Dockerfile."""
 _LOG_HOST = "build"
 
 logger = logging.getLogger(__name__)
 
 Change = Callable[[Callable[[Build], None]], None]
-"""Applies a change to the build under the lock of `Builds` and saves the build's record."""
+"""Applies a change to a build under the lock of `Builds`, and saves the build."""
 
 
 class PhaseFailure(Exception):
-    """The current phase failed, with the status code and message of CodeBuild's phase contexts."""
+    """The current phase failed, with a status code and a message for CodeBuild's phase context."""
 
     def __init__(self, status_code: str, message: str) -> None:
         super().__init__(message)
@@ -53,9 +53,9 @@ class PhaseFailure(Exception):
 
 
 class BuildExecution:
-    """Runs one build to its end in the calling thread.
+    """Runs a build until it ends, in the calling thread.
 
-    The build's record receives every outcome, including an error of the platform.
+    All outcomes, including errors of the platform, are written to the build's record.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class BuildExecution:
         self._change(lambda build: build.complete(status, now))
 
     def _run_phases(self) -> str:
-        """Run every phase and return the final status: SUCCEEDED, FAILED, STOPPED or TIMED_OUT."""
+        """Run all phases and return the final status: SUCCEEDED, FAILED, STOPPED or TIMED_OUT."""
         deadline = self._clock() + self._build.timeout_minutes * 60
         try:
             with tempfile.TemporaryDirectory(prefix="codebuild-") as scratch:
@@ -128,14 +128,14 @@ class BuildExecution:
         if not isinstance(self._images, BuildsByCommands) and not (folder / "Dockerfile").is_file():
             found = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
             raise PhaseFailure(
-                "CLIENT_ERROR", f"No Dockerfile at the top of the source, which contains {found}"
+                "CLIENT_ERROR", f"No Dockerfile in the root of the source, which contains {found}"
             )
         return folder
 
     def _run_buildspec(self, images: BuildsByCommands, context: Path, deadline: float) -> None:
-        """Run the buildspec's phases in CodeBuild's order.
+        """Run the phases of the buildspec in CodeBuild's order.
 
-        A failed phase ends the build, except that post_build still runs after a failed build phase.
+        A failed phase ends the build, but post_build still runs after a failed build phase.
         """
         spec = self._read_buildspec(context)
         variables = {
@@ -189,10 +189,11 @@ class BuildExecution:
             raise PhaseFailure("BUILD_TIMED_OUT", "Build has timed out.") from error
 
     def _read_buildspec(self, context: Path) -> Buildspec:
-        """Return the buildspec that the request or the project contains or names as a source file.
+        """Return the buildspec in the request, the project or the source.
 
-        The default file is buildspec.yml. Without a buildspec, the source's Dockerfile is built and
-        pushed, as on a platform without containers.
+        The request and the project can also name a file in the source, which is buildspec.yml by
+        default. Without a buildspec, the Dockerfile in the source is built and pushed, as on a
+        platform without containers.
         """
         buildspec = self._build.buildspec or "buildspec.yml"
         if self._build.buildspec is None and not (context / buildspec).is_file():
@@ -212,11 +213,11 @@ class BuildExecution:
         if repository is None:
             raise PhaseFailure("COMMAND_EXECUTION_ERROR", _NO_REPOSITORY)
         image = shlex.quote(f"{repository}:{self._build.variable(_TAG_VARIABLE) or 'latest'}")
-        # The values stay in the shell's variables, so that the log does not show them.
+        # Shell variables keep the values out of the log.
         names = [name for name in self._build_arguments() if re.fullmatch(r"[A-Za-z_]\w*", name)]
         options = "".join(f'--build-arg {name}="${_ARGUMENT_PREFIX}{name}" ' for name in names)
         build, push = f"docker build {options}--tag {image} .", f"docker push {image}"
-        # an attestation would turn the image into an index, which SageMaker rejects
+        # An attestation would turn the image into an index, which SageMaker rejects.
         variables = {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
         phases = dict.fromkeys(PHASES, Phase()) | {"build": Phase((build, push), aborts=True)}
         return Buildspec(phases, variables)
@@ -229,7 +230,6 @@ class BuildExecution:
         }
 
     def _prepare_repository(self) -> tuple[str, str]:
-        """Check or create the repository to push to, and return (repository, tag)."""
         self._enter("PRE_BUILD")
         repository = self._build.variable(*_REPOSITORY_VARIABLES)
         if repository is None:
@@ -239,7 +239,7 @@ class BuildExecution:
             if not registry.startswith(self._build.account_id):
                 raise PhaseFailure(
                     "COMMAND_EXECUTION_ERROR",
-                    f"Registry {registry} belongs to another account than this platform's"
+                    f"Registry {registry} does not belong to the platform's account"
                     f" ({self._build.account_id}).",
                 )
             repository = name

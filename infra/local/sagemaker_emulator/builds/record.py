@@ -1,4 +1,4 @@
-"""The record of one build: its request, and its phases as CodeBuild's API describes them."""
+"""The record of a build: its request, and its phases as in CodeBuild's API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _DEFAULT_TIMEOUT_MINUTES = 60
 
 @dataclass
 class Build:
-    """A build's record; the lock of `Builds` guards every change. Times are in Unix seconds."""
+    """The record of a build, with times in Unix seconds.
+
+    It must only be changed under the lock of `Builds`.
+    """
 
     region: str
     project_name: str
@@ -28,14 +31,14 @@ class Build:
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     status: str = "IN_PROGRESS"
     phases: list[dict[str, Any]] = field(default_factory=list)
-    """The phases entered so far, as in CodeBuild's response.
+    """The phases so far, as in CodeBuild's response.
 
     {phaseType, startTime, phaseStatus?, endTime?, durationInSeconds?, contexts?}
     """
     end_time: float | None = None
     account_id: str = ACCOUNT_ID
     buildspec: str | None = None
-    """A buildspec's text, or its path in the source; None for the source's buildspec.yml."""
+    """The text of a buildspec, or its path in the source; None for buildspec.yml."""
 
     @property
     def id(self) -> str:
@@ -53,12 +56,12 @@ class Build:
         return self.status != "IN_PROGRESS"
 
     def variable(self, *names: str) -> str | None:
-        """Return the value of the first of these variables that is set and not empty."""
+        """Return the first non-empty value of these variables, or None if there is none."""
         values = {item["name"]: item["value"] for item in self.variables}
         return next((values[name] for name in names if values.get(name)), None)
 
     def enter(self, phase: str, now: float) -> None:
-        """Open the next phase; if the current one is still open, close it as SUCCEEDED."""
+        """Begin the next phase. If the current phase has not ended, it ends as SUCCEEDED."""
         if self.phases:
             self.close_phase("SUCCEEDED", now)
         self.phases.append({"phaseType": phase, "startTime": now})
@@ -80,12 +83,12 @@ class Build:
 
     def complete(self, status: str, now: float) -> None:
         self.enter("FINALIZING", now)
-        self.enter("COMPLETED", now)  # CodeBuild also leaves COMPLETED open
+        self.enter("COMPLETED", now)  # as in CodeBuild, COMPLETED has no end
         self.status = status
         self.end_time = now
 
     def describe(self) -> dict[str, Any]:
-        """Return the build in the API's Build shape, as in BatchGetBuilds."""
+        """Return the build as in the response of BatchGetBuilds."""
         answer = {
             "id": self.id,
             "arn": self.arn,

@@ -1,4 +1,4 @@
-"""CodeBuild's build actions, for builds that run one at a time."""
+"""The CodeBuild API for builds, which run one at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _IDEMPOTENCY_SECONDS = 300
 _CLOSE_DEADLINE_SECONDS = 30.0
 _PAGE_SIZE = 100
 _REFUSED = frozenset({"RetryBuild", "BatchDeleteBuilds", "StartBuildBatch"})
-"""Actions for which moto would return its own builds instead of the platform's."""
+"""Actions for which moto would return its builds instead of the platform's."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def invalid_input(message: str) -> ApiError:
 
 
 class Builds:
-    """The builds, CodeBuild's actions on them, and the thread that runs them."""
+    """The builds, the CodeBuild actions on them, and the thread that runs them."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Builds:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="builds")
 
     def service(self) -> JsonService:
-        """Return the service for the front end to dispatch to; moto keeps the projects."""
+        """Return the service for the front end. Projects are handled by moto."""
         return JsonService(
             target_prefix="CodeBuild_20161006",
             signing_name="codebuild",
@@ -72,7 +72,7 @@ class Builds:
         )
 
     def load(self) -> None:
-        """Load the records; a build that a killed server left in progress ends as FAULT."""
+        """Load the records. Builds that a killed server left in progress end as FAULT."""
         for build in self._store.load_all(_readable_build):
             self._builds[build.id] = build
             if not build.is_over():
@@ -86,7 +86,7 @@ class Builds:
     def start(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Queue a build.
 
-        Any project name is accepted; a project that exists in moto provides its source and
+        Any project name is accepted. If the project exists in moto, it provides the source and
         variables.
         """
         project = self._project(region, request["projectName"])
@@ -137,13 +137,13 @@ class Builds:
             }
 
     def list_all(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of build ids of all projects."""
+        """Return a page of the build ids of all projects."""
         with self._lock:
             builds = [build for build in self._builds.values() if build.region == region]
         return self._page(builds, request)
 
     def list_for_project(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of build ids of one project."""
+        """Return a page of the build ids of a project."""
         with self._lock:
             builds = [
                 b
@@ -154,7 +154,7 @@ class Builds:
 
     @staticmethod
     def _page(builds: list[Build], request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of ids, sorted by start time and number; the token is its last id."""
+        """Return a page of ids sorted by start time and number. The token is the last id."""
         newest_first = request.get("sortOrder", "DESCENDING") == "DESCENDING"
         ids = [
             build.id
@@ -183,7 +183,7 @@ class Builds:
             return [build.id for build in self._builds.values() if not build.is_over()]
 
     def close(self) -> None:
-        """Stop all builds and wait for the running one."""
+        """Stop all builds, and wait for the one that runs."""
         with self._lock:
             for stop in self._stops.values():
                 stop.set()
@@ -206,7 +206,7 @@ class Builds:
                 build, change, self._images, self._clients, stop, clock=self._clock
             ).run()
         except Exception:
-            logger.exception("Build %s: its end could not be recorded", build.id)
+            logger.exception("Build %s: its result could not be recorded", build.id)
         with self._lock:
             del self._stops[build.id]
 
@@ -217,13 +217,13 @@ class Builds:
     def _check_source(self, request: dict[str, Any], location: str | None) -> None:
         if (kind := request.get("sourceTypeOverride", "S3")) != "S3":
             raise invalid_input(
-                f"sourceTypeOverride is {kind}, but the local platform supports only S3 sources."
+                f"sourceTypeOverride is {kind}, but the local platform only supports S3 sources."
             )
         has_shell = isinstance(self._images, BuildsByCommands)
         if not has_shell and "docker build" not in request.get("buildspecOverride", "docker build"):
             raise invalid_input(
-                "Without containers, the local platform runs only the `docker build` command of a"
-                " buildspec, and buildspecOverride has none: add one, or start the platform with"
+                "Without containers, the local platform only runs the `docker build` command of a"
+                " buildspec, but buildspecOverride has none: add one, or start the platform with"
                 " --engine container."
             )
         if not location:
@@ -236,7 +236,7 @@ class Builds:
             raise invalid_input(str(error)) from error
 
     def _same_token(self, token: str | None) -> Build | None:
-        """Return the build that this token started in the last five minutes, or None."""
+        """Return the build that was started with this token in the last five minutes, or None."""
         since = self._clock() - _IDEMPOTENCY_SECONDS
         recent = (build for build in self._builds.values() if build.start_time > since)
         return next((build for build in recent if token and build.idempotency_token == token), None)
@@ -246,10 +246,10 @@ class Builds:
         return build if build is not None and build.region == region else None
 
     def _save(self, build: Build) -> None:
-        """Save a build that a call starts.
+        """Save a new build.
 
         Raises:
-            NotSaved: If the record cannot be saved; the build then does not exist.
+            NotSaved: If the build cannot be saved, in which case it does not exist.
         """
         try:
             self._store.save(build.region, build.uuid, record=asdict(build))
@@ -261,7 +261,7 @@ class Builds:
 def _merged_variables(
     project: list[dict[str, str]], override: list[dict[str, str]]
 ) -> list[dict[str, str]]:
-    """Merge the override into the project's variables by name.
+    """Merge overrides into the variables of a project by name.
 
     Only plaintext variables are allowed, since the platform has no secret store.
     """
@@ -276,10 +276,10 @@ def _merged_variables(
 
 
 def _readable_build(record: Mapping[str, Any]) -> Build:
-    """Return the build of a record.
+    """Return the build with this record.
 
     Raises:
-        TypeError: If the record cannot be described; other exceptions mean the same.
+        TypeError: If the record cannot be described. Other exceptions mean the same.
     """
     build = Build(**record)
     build.describe()

@@ -1,7 +1,7 @@
-"""A build's shell: one `sh` for all commands of a buildspec, so that they share variables and cwd.
+"""Runs all commands of a buildspec in one `sh`, so that they share variables and the folder.
 
-Output is streamed. A stop or a deadline ends the shell, and so does the end of this process; the
-shell's children end with it.
+Output is streamed. The shell and its children are killed when the build is stopped or times out, or
+when this process ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ShellEnded(Exception):
 
 @runtime_checkable
 class BuildsByCommands(Protocol):
-    """An image store that executes a buildspec's commands."""
+    """An image store that executes the commands of a buildspec."""
 
     def open_shell(
         self,
@@ -41,11 +41,11 @@ class BuildsByCommands(Protocol):
         on_line: Callable[[str], None],
         stop: threading.Event,
     ) -> BuildShell:
-        """Return a shell in the context's folder whose `docker` builds and pushes."""
+        """Return a shell in the build context in which `docker` builds and pushes images."""
 
 
 class BuildShell:
-    """A context manager around a running `sh` in `folder`."""
+    """A context manager that runs `sh` in a folder."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class BuildShell:
     def __enter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="buildspec-")
         self._process = subprocess.Popen(
-            tethered("sh"),  # its children notice when their pipes close
+            tethered("sh"),  # its children end when their pipes close
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.PIPE,
@@ -89,11 +89,11 @@ class BuildShell:
         self._scratch.cleanup()
 
     def run(self, command: str, deadline: float) -> int:
-        """Run one command and return its exit code.
+        """Run a command and return its exit code.
 
         Args:
-            command: A shell command, possibly of several lines.
-            deadline: A `time.monotonic()` value.
+            command: A shell command, which can have several lines.
+            deadline: The deadline in monotonic seconds.
 
         Raises:
             ShellEnded: If the build is stopped or the deadline passes.

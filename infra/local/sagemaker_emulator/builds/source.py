@@ -1,4 +1,4 @@
-"""Fetches a build's source from S3 as CodeBuild does: a .zip object or a folder (key ends in /)."""
+"""Downloads the source of a build from S3: a .zip object, or a folder if the key ends with /."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sagemaker_emulator.s3_objects import (
 
 
 class SourceError(Exception):
-    """The source cannot be fetched; the message is used in the phase's context."""
+    """The source cannot be downloaded. The message is added to the context of the phase."""
 
 
 def parse_source_location(location: str) -> S3Location:
-    """Parse "bucket/key.zip" or "bucket/folder/", also as an ARN ("arn:aws:s3:::bucket/…").
+    """Parse "bucket/key.zip" or "bucket/folder/", which can also be an S3 ARN or URI.
 
     Raises:
         ValueError: If the bucket or the key is missing.
@@ -38,10 +38,10 @@ def parse_source_location(location: str) -> S3Location:
 
 
 def fetch_source(s3: Any, location: S3Location, folder: Path) -> None:
-    """Download the source's files into `folder`, which exists and is empty.
+    """Download the source to `folder`, which must exist and be empty.
 
     Raises:
-        SourceError: If they cannot be fetched.
+        SourceError: If the source cannot be downloaded.
     """
     try:
         if location.key.endswith("/"):
@@ -66,17 +66,14 @@ def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
         target = folder / relative
         if ".." in relative.parts or not target.resolve().is_relative_to(folder.resolve()):
             raise SourceError(
-                f"Key {key!r} would be written outside the source folder, as {str(relative)!r}:"
+                f"Key {key!r} would be written outside of the source folder, as {str(relative)!r}:"
                 " rename the object"
             )
         download(s3, S3Location(location.bucket, key), target)
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    """Extract an archive and restore executable bits.
-
-    zipfile keeps members inside the folder but drops their modes, and scripts need them.
-    """
+    """Extract an archive and restore executable bits, which zipfile drops but scripts need."""
     try:
         with zipfile.ZipFile(archive) as opened:
             for member in opened.infolist():

@@ -1,1 +1,1 @@
-"""Engines, which run the nodes of jobs: process trees or containers on this machine."""
+"""Engines, which run the nodes of jobs as process trees or containers on this machine."""

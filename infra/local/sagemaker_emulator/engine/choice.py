@@ -1,7 +1,7 @@
-"""Selects the engine that works on this machine, and assembles the container engine.
+"""Selects an engine that works on this machine, and assembles the container engine.
 
-`python -m sagemaker_emulator.engine.choice` reports whether containers run here; if not, it
-prints the reason and exits with 1.
+`python -m sagemaker_emulator.engine.choice` prints whether containers run on this machine. If they
+do not, it prints the reason and exits with 1.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _NOT_FOUND = "neither podman nor docker is on PATH"
 def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, str]:
     """Return the name of the engine to use, and the reason.
 
-    It is the state folder's previous engine, if any; otherwise "container" if a probe shows that
-    containers run, else "process".
+    This is the engine that the state folder was last used with, if any. Otherwise, it is
+    "container" if a test container runs, else "process".
 
     Raises:
-        ServerStartError: If the record of the folder's engine is damaged.
+        ServerStartError: If the state folder's record of its engine is damaged.
     """
     used = engine_of(state_dir)
     if used is not None:
@@ -37,7 +37,7 @@ def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, st
     if cli is None:
         return "process", _NOT_FOUND
     problem = cli.problem(state_dir / "containers", needs_registry=registry is None)
-    return ("process", problem) if problem else ("container", f"{cli.name} works here")
+    return ("process", problem) if problem else ("container", f"{cli.name} works on this machine")
 
 
 def make_container_engine(
@@ -46,7 +46,7 @@ def make_container_engine(
     """Return the container engine and its image store.
 
     Raises:
-        EngineError: If containers do not work here; the message gives the reason.
+        EngineError: If containers do not work on this machine, for the reason in the message.
     """
     settings = state_dir.resolve() / "containers"
     cli = ContainerCli.find(settings)
@@ -55,7 +55,7 @@ def make_container_engine(
         raise EngineError(f"--engine container: {problem}; use --engine process or auto")
     face = Registry(state_dir.resolve() / "registry", registry)
     try:
-        # find it again, now that its settings can include the registry's address
+        # The settings can only include the registry's address now, so write them again.
         cli = ContainerCli.find(settings, [face.address]) or cli
         images = ContainerImageStore(state_dir, cli, face)
         return (
@@ -70,7 +70,7 @@ def make_container_engine(
 
 
 def main() -> int:
-    """Report whether containers run here, and return the exit code: 0 if they do."""
+    """Print whether containers run on this machine, and return exit code 0 if they do, else 1."""
     with tempfile.TemporaryDirectory(prefix="nodesweep-probe-") as folder:
         engine, reason = choose_engine(Path(folder))
     print(reason)

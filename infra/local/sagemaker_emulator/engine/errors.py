@@ -1,10 +1,10 @@
-"""Errors of the engine itself, as opposed to a job's."""
+"""Errors of the engine, as opposed to errors of a job."""
 
 from __future__ import annotations
 
 
 class EngineError(Exception):
-    """The engine cannot do what was requested; the job is not at fault."""
+    """The engine cannot fulfill a request, but the job is not at fault."""
 
 
 class ImageNotFoundError(EngineError):
@@ -16,4 +16,4 @@ class StateInUseError(EngineError):
 
 
 class SupervisorError(EngineError):
-    """The nodes did not start or could not be ended, or their output could not be delivered."""
+    """The nodes could not be started or stopped, or their output could not be delivered."""

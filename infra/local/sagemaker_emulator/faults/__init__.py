@@ -1,1 +1,1 @@
-"""Fault injection: plans of faults, and the code that injects them."""
+"""Fault injection: fault plans, and the code that injects the faults."""

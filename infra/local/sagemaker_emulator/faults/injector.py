@@ -1,4 +1,4 @@
-"""Injects a fault plan's faults by counting API calls and matching jobs."""
+"""Injects the faults in a fault plan by counting API calls and matching jobs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from sagemaker_emulator.faults.rules import ApiRule, JobRule, TrainingRule
 from sagemaker_emulator.settings import SettingsError
 
 ENVIRONMENT_VARIABLE = "NODESWEEP_FAULTS"
-"""Variable in a job's Environment with a JSON list of fault rules for that job."""
+"""Environment variable of a job that contains a JSON list of fault rules for the job."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class JobFaults:
-    """The faults to inject into one job."""
+    """The faults to inject into a job."""
 
     pending_seconds: float = 0.0
     capacity_error: str | None = None
-    """FailureReason after the Pending time; None for a job that continues."""
+    """FailureReason after the Pending time, or None if the job continues."""
     training: tuple[TrainingRule, ...] = ()
 
 
 class FaultInjector:
-    """Applies a fault plan; thread-safe."""
+    """Applies a fault plan (thread-safe)."""
 
     def __init__(self, plan: FaultPlan) -> None:
         self._plan = plan
@@ -47,14 +47,14 @@ class FaultInjector:
         ]
 
     def watches(self, target_prefix: str, operation: str) -> bool:
-        """Return True if a rule applies to calls of this operation."""
+        """Return True if any rule applies to this operation."""
         return (target_prefix, operation) in self._targets
 
     def check_call(self, target_prefix: str, operation: str, request: Mapping[str, Any]) -> None:
-        """Count the call for every rule that applies to it.
+        """Count the call for all rules that apply to it.
 
         Raises:
-            ApiError: If a rule is due; the first such rule provides the error.
+            ApiError: If the call must fail. The first rule that is due provides the error.
         """
         job_name = str(request.get("TrainingJobName") or request.get("ProcessingJobName") or "")
         with self._lock:
@@ -73,9 +73,9 @@ class FaultInjector:
             raise error
 
     def job_faults(self, name: str, environment: Mapping[str, str]) -> JobFaults:
-        """Return a new job's faults, from the plan and from the job's own Environment.
+        """Return the faults of a new job, from the plan and from the Environment of the job.
 
-        Count the job for each matching rule, as rules with `max_jobs` require.
+        This counts the job for matching rules, which can have `max_jobs`.
 
         Raises:
             ValidationException: If the rules in the Environment are invalid.
@@ -109,7 +109,7 @@ class FaultInjector:
 
 
 def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
-    """Return the job rules in a job's NODESWEEP_FAULTS.
+    """Return the rules in the NODESWEEP_FAULTS variable of a job.
 
     Raises:
         ValidationException: If the rules are invalid.
@@ -132,7 +132,7 @@ def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
     job_rules = [rule for rule in rules if isinstance(rule, JobRule)]
     if len(job_rules) < len(rules):
         raise validation_error(
-            f"Environment {ENVIRONMENT_VARIABLE}: throttle and error fail API calls, not jobs; put"
-            " them into the platform's fault plan (--faults)."
+            f"Environment {ENVIRONMENT_VARIABLE}: throttle and error apply to API calls, not jobs;"
+            " move them to the platform's fault plan (--faults)."
         )
     return job_rules

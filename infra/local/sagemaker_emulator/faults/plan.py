@@ -1,7 +1,7 @@
-"""A fault plan: a list of rules, read from YAML or JSON and validated.
+"""A fault plan, which is a list of rules that is read from YAML or JSON and validated.
 
-Job rules apply to jobs by name pattern, API rules to calls of an operation by call number. Nothing
-is random: the same plan, jobs and calls give the same faults.
+Job rules apply to jobs by name pattern, and API rules to calls of an operation by call number.
+Nothing is random: the same plan, jobs and calls result in the same faults.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ RULES: tuple[type[Rule], ...] = (
     AlgorithmErrorRule,
     SpotInterruptionRule,
 )
-"""All kinds of fault. To add a kind, add a class to faults/rules.py and its name here."""
+"""All kinds of faults. To add a kind, add a class to faults/rules.py and list it here."""
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """The rules of all faults to inject."""
+    """The rules for all faults to inject."""
 
     faults: tuple[Rule, ...] = ()
 
@@ -61,7 +61,7 @@ def read_fault_plan(path: Path) -> FaultPlan:
     """Read a plan from a YAML or JSON file, {"faults": [rule, …]}.
 
     Raises:
-        SettingsError: If the plan is invalid; the message names every invalid entry.
+        SettingsError: If the plan is invalid. The message names all invalid entries.
     """
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("faults"), list):
@@ -76,7 +76,7 @@ def check_rules(entries: Sequence[Any], where: str) -> list[Rule]:
     """Parse rules from a file or a variable.
 
     Raises:
-        SettingsError: If any are invalid; the message names each of them.
+        SettingsError: If any rules are invalid. The message names all of them.
     """
     rules: list[Rule] = []
     any_rule = _any_of(RULES)
@@ -100,14 +100,14 @@ def _any_of(rules: tuple[type[Rule], ...]) -> TypeAdapter[Rule]:
 
 
 def kinds() -> list[str]:
-    """Return the possible values of a rule's `fault`."""
+    """Return the possible values of `fault` in a rule."""
     return [get_args(rule.model_fields["fault"].annotation)[0] for rule in RULES]
 
 
 def _describe(item: Any) -> str:
-    """Format one pydantic error as ".member: message, got value".
+    """Format a pydantic error as ".member: message, got value".
 
-    The first part of its location, the kind of fault, is omitted.
+    The kind of fault, which is the first part of its location, is omitted.
     """
     member = "".join(
         f".{part}" if isinstance(part, str) else f"[{part}]" for part in item["loc"][1:]

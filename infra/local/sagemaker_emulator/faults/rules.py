@@ -1,6 +1,6 @@
-"""The kinds of fault, each a class with the fault's parameters and its effect, for any engine.
+"""The kinds of faults, as classes with their parameters and effects, for all engines.
 
-To add a kind, add a class and name it in `RULES` of faults/plan.py.
+To add a kind, add a class and list it in `RULES` in faults/plan.py.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Rule(BaseModel):
-    """One entry of a fault plan; every kind has a literal member `fault` that names it."""
+    """An entry in a fault plan. Every kind has a literal member `fault` with its name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class ApiRule(Rule, ABC):
-    """Fails calls of one operation.
+    """Fails calls of an operation.
 
-    `calls` refers to calls of the rule's operation (for its jobs), counted from the server's start.
+    `calls` refers to the calls of the operation (for matching jobs) since the start of the server.
     """
 
     service: Literal["sagemaker", "codebuild", "ecr", "logs"] = Field(
         default="sagemaker", description="Service of the operation."
     )
-    operation: str = Field(description="API operation, for instance CreateTrainingJob.")
+    operation: str = Field(description="API operation, for example CreateTrainingJob.")
     calls: Annotated[list[int], Field(min_length=2, max_length=2)] = Field(
-        description="First and last call to fail, counted from 1; botocore's retries count, too."
+        description="First and last call to fail, counted from 1, including botocore's retries."
     )
     jobs: str | None = Field(
         default=None,
-        description="Fail only calls whose TrainingJobName or ProcessingJobName matches this"
+        description="Only fail calls whose TrainingJobName or ProcessingJobName matches this"
         " pattern.",
     )
 
@@ -64,11 +64,11 @@ class ApiRule(Rule, ABC):
 
     @abstractmethod
     def error(self) -> ApiError:
-        """Return the error that a matching call gets."""
+        """Return the error for calls that must fail."""
 
 
 class ThrottleRule(ApiRule):
-    """Fails the calls with ThrottlingException: Rate exceeded."""
+    """Fails calls with ThrottlingException: Rate exceeded."""
 
     fault: Literal["throttle"]
 
@@ -77,11 +77,11 @@ class ThrottleRule(ApiRule):
 
 
 class ErrorRule(ApiRule):
-    """Fails the calls with an error code."""
+    """Fails calls with an error code."""
 
     fault: Literal["error"]
     code: str = Field(
-        description="AWS error code, for instance AccessDeniedException.", min_length=1
+        description="AWS error code, for example AccessDeniedException.", min_length=1
     )
     message: str = Field(default="Injected by the fault plan.", description="The error's message.")
     http_status: int = Field(
@@ -96,7 +96,7 @@ class ErrorRule(ApiRule):
 
 
 class JobRule(Rule):
-    """A fault of a job; by default it does nothing."""
+    """A fault of a job, which does nothing by default."""
 
     jobs: str = Field(
         default="*", description="Pattern of job names; * and ? as in a shell.", min_length=1
@@ -104,22 +104,22 @@ class JobRule(Rule):
     max_jobs: int | None = Field(
         default=None,
         ge=1,
-        description="Maximum number of jobs that the rule strikes, in order of creation.",
+        description="Maximum number of jobs that the rule affects, in order of creation.",
     )
 
     @property
     def pending_seconds(self) -> float:
-        """Seconds for which the fault makes the job wait for capacity."""
+        """The time that the job waits for capacity."""
         return 0.0
 
     @property
     def capacity_error(self) -> str | None:
-        """FailureReason of a job that gets no capacity after waiting; None if it continues."""
+        """FailureReason if the job gets no capacity after waiting, or None if it continues."""
         return None
 
 
 class PendingRule(JobRule):
-    """The job waits for capacity, then continues."""
+    """The job waits for capacity and then continues."""
 
     fault: Literal["pending"]
     seconds: Seconds = Field(description="Time that the job is Pending.")
@@ -130,13 +130,13 @@ class PendingRule(JobRule):
 
 
 class CapacityRule(JobRule):
-    """The job waits for capacity, then fails with CapacityError."""
+    """The job waits for capacity and then fails with CapacityError."""
 
     fault: Literal["capacity_error"]
     seconds: Seconds = Field(
         default=0.0, description="Time that the job is Pending before it fails."
     )
-    message: str = Field(default=NO_CAPACITY, description='What follows "CapacityError: ".')
+    message: str = Field(default=NO_CAPACITY, description='Text after "CapacityError: ".')
 
     @property
     def pending_seconds(self) -> float:
@@ -148,14 +148,14 @@ class CapacityRule(JobRule):
 
 
 class TrainingRule(JobRule, ABC):
-    """Strikes while a job trains: some seconds after Training began, or at a line of its log."""
+    """A fault during training: some seconds after Training began, or at a line of the log."""
 
     after_seconds: Seconds | None = Field(
-        default=None, description="Seconds from each start of Training to the strike."
+        default=None, description="Seconds from the start of Training to the fault."
     )
     at_line: str | None = Field(
         default=None,
-        description="Regular expression; the rule strikes at the first log line that it matches.",
+        description="Regular expression; the fault occurs at the first log line that it matches.",
     )
 
     @field_validator("at_line")
@@ -172,43 +172,43 @@ class TrainingRule(JobRule, ABC):
     def _has_one_trigger(self) -> TrainingRule:
         if (self.after_seconds is None) == (self.at_line is None):
             raise ValueError(
-                "set either after_seconds or at_line, which define when the fault strikes"
+                "set either after_seconds or at_line, which define when the fault occurs"
             )
         return self
 
     @property
     def max_strikes(self) -> int:
-        """Maximum number of strikes per job."""
+        """The maximum number of times that the fault occurs per job."""
         return 1
 
     @property
     def killed_host(self) -> str | None:
-        """The node whose processes the rule kills; None if the rule takes away all instances."""
+        """The node whose processes are killed, or None if all instances are lost."""
         return None
 
     def concerns(self, job: Job) -> bool:
-        """Return True if the rule can apply to this job at all."""
+        """Return True if the rule can apply to this job."""
         return True
 
     @abstractmethod
     def ending(self) -> Ending:
-        """Return the ending of a job's segment in which the rule strikes.
+        """Return how the segment of a job ends in which the fault occurs.
 
-        For a killed node, only a simulation uses the ending; real nodes' exits determine it.
+        For a killed node, only simulations use this; otherwise, the exits of real nodes decide.
         """
 
 
 class InternalErrorRule(TrainingRule):
-    """The instances are lost; the attempt fails with InternalServerError.
+    """The instances are lost, and the attempt fails with InternalServerError.
 
-    RetryStrategy retries it.
+    RetryStrategy applies to this failure.
     """
 
     fault: Literal["internal_error"]
     times: int = Field(
         default=1,
         ge=1,
-        description="Number of a job's attempts that the rule strikes, starting with the first.",
+        description="Number of attempts of a job that fail, starting with the first.",
     )
 
     @property
@@ -220,13 +220,13 @@ class InternalErrorRule(TrainingRule):
 
 
 class AlgorithmErrorRule(TrainingRule):
-    """One node's processes are killed; the job fails with AlgorithmError."""
+    """The processes of a node are killed, and the job fails with AlgorithmError."""
 
     fault: Literal["algorithm_error"]
     node: str = Field(
         default="algo-1",
         pattern=r"^algo-[1-9]\d*$",
-        description="Node to kill; jobs without it are not affected.",
+        description="Node to kill; jobs without this node are not affected.",
     )
 
     @property
@@ -244,19 +244,19 @@ class AlgorithmErrorRule(TrainingRule):
 
 
 class SpotInterruptionRule(TrainingRule):
-    """The spot instances are reclaimed: SIGTERM, 120 s, SIGKILL.
+    """The spot instances are reclaimed, with SIGTERM and, 120 s later, SIGKILL.
 
-    Jobs without managed spot training are spared.
+    Jobs without managed spot training are not affected.
     """
 
     fault: Literal["spot_interruption"]
     times: int = Field(
         default=1,
         ge=1,
-        description="Number of a job's segments that the rule ends, starting with the first.",
+        description="Number of interruptions per job, starting with its first segment.",
     )
     restart_after_seconds: Seconds = Field(
-        default=0.0, description="Time that the job then waits for capacity."
+        default=0.0, description="Time that the job waits for capacity afterwards."
     )
 
     @property

@@ -1,4 +1,4 @@
-"""Injects faults into one segment of a job's training by stopping all nodes or killing one."""
+"""Injects faults into a segment of a job by stopping all nodes or killing one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sagemaker_emulator.periodic import PeriodicThread
 _TICK_SECONDS = 0.02
 
 TimesStruck = Counter[int]
-"""Number of strikes of each of a job's rules, by the rule's index, over all segments."""
+"""How often each rule of a job has been applied in all segments, by rule index."""
 
 
 class TrainingWatch:
-    """A context manager that watches the nodes; the clocks of `after_seconds` start on entry.
+    """A context manager that injects faults. `after_seconds` counts from its entry.
 
-    The engine must stop when `halt` is set: by the user's stop, or by a fault, which is then in
-    `struck`.
+    The engine must stop when `halt` is set, either because the user stops the job or because of a
+    fault, which is then in `struck`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TrainingWatch:
         self._ticks.stop()
 
     def feed(self, line: str) -> None:
-        """Check a line of a node's log for rules that are due."""
+        """Apply the rules that match a line in the log of a node."""
         self._strike_where(
             lambda rule: rule.at_line is not None and re.search(rule.at_line, line) is not None
         )
@@ -79,7 +79,7 @@ class TrainingWatch:
         )
 
     def _strike_where(self, is_due: Callable[[TrainingRule], bool]) -> None:
-        """Let the first due rule strike, unless the nodes are already being stopped."""
+        """Apply the first rule that is due, unless the nodes are already being stopped."""
         with self._lock:
             if self.halt.is_set() or self._ticks.is_over:
                 return

@@ -1,4 +1,4 @@
-"""Uploads the nodes' output folders after the nodes have ended, as SageMaker does."""
+"""Uploads the output folders of the nodes after they have ended, as SageMaker does."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sagemaker_emulator.node_tree import file_names, open_file
 from sagemaker_emulator.s3_objects import S3Location
 
 _GZIP_LEVEL = 1
-"""Model weights hardly compress, so level 9 takes ten times as long to save a few percent."""
+"""Model weights hardly compress: level 9 takes ten times as long to save a few percent."""
 _TRANSFER = TransferConfig(use_threads=False)
 
 
 class ArtifactUploadError(ClientFault):
-    """An artifact cannot be uploaded."""
+    """An artifact could not be uploaded."""
 
 
 def upload_model(s3: Any, nodes: Sequence[Node], model_uri: str, scratch: Path) -> None:
@@ -35,14 +35,14 @@ def upload_model(s3: Any, nodes: Sequence[Node], model_uri: str, scratch: Path) 
 
 
 def upload_folder(s3: Any, nodes: Sequence[Node], folder: str, prefix_uri: str) -> None:
-    """Upload every file in the nodes' folders (a path below /opt/ml) to the prefix."""
+    """Upload all files in a folder of the nodes (a path below /opt/ml) to a prefix."""
     for name, node in _merged(nodes, folder).items():
         with _open(node, folder, name) as file:
             _upload(s3, file, S3Location.parse(f"{prefix_uri.rstrip('/')}/{name}"))
 
 
 def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: Path) -> None:
-    """Upload every node's output/data folder as output.tar.gz, unless all are empty."""
+    """Upload the nodes' output/data folders as output.tar.gz, unless all of them are empty."""
     files = _merged(nodes, "output/data")
     if files:
         _upload_archive(
@@ -51,7 +51,6 @@ def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: P
 
 
 def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
-    """Return the first node that has each file, by the file's path in the folder."""
     files: dict[str, Node] = {}
     for node in nodes:
         for name in file_names(node.opt_ml, folder):

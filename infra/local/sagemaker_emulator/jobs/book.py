@@ -1,4 +1,4 @@
-"""Keeps the jobs of one kind and runs them in order of arrival, in parallel if they fit."""
+"""Manages the jobs of one kind, which run in order of arrival and in parallel if they fit."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ logger = logging.getLogger(__name__)
 
 
 class Runner(Protocol[J_contra]):
-    """The interface of runners for jobs of one kind."""
+    """The interface of runners, which run jobs of one kind."""
 
     @property
     def account_id(self) -> str:
-        """The account in the jobs' ARNs: twelve digits that no AWS account has."""
+        """The account in the ARNs of jobs: twelve digits that no AWS account has."""
 
     @property
     def has_virtual_clock(self) -> bool:
         """True if jobs wait for capacity in `run`, on a virtual clock, instead of in the queue.
 
-        `run` then also ends a job that gets no capacity or exceeds MaxWaitTimeInSeconds.
+        In this case, `run` also ends jobs that get no capacity or exceed MaxWaitTimeInSeconds.
         """
 
     def check(self, request: Mapping[str, Any]) -> None:
         """Check that the runner supports a request.
 
         Raises:
-            ValidationException: If the runner does not support it.
+            ValidationException: If the runner does not support the request.
         """
 
     def capacity_problem(self, job: J_contra) -> str | None:
-        """Return why the job gets no capacity, without the prefix "CapacityError: ", or None."""
+        """Return why the job gets no capacity (without "CapacityError: "), or None if it does."""
 
     def run(
         self, job: J_contra, change: Change[J_contra], faults: JobFaults, stop: threading.Event
     ) -> None:
-        """Run the job to its end in the calling thread."""
+        """Run the job until it ends, in the calling thread."""
 
     def clean_up(self, job: J_contra) -> None:
-        """Remove the leftovers of a job whose server was killed."""
+        """Clean up after a job whose server was killed."""
 
 
 class JobManager(ABC, Generic[J]):
-    """The jobs and the threads that run them; all public methods are thread-safe."""
+    """Jobs and the threads that run them. All public methods are thread-safe."""
 
     kind: ClassVar[str]
-    """Kind of the jobs, as in "training job"."""
+    """The kind of jobs, as in "training job"."""
     not_found: ClassVar[str]
-    """Error message for a {name} that no job has."""
+    """Error message for a {name} that does not exist."""
     name_taken: ClassVar[str]
-    """Error message for a name that the job {arn} already has."""
+    """Error message for a name that is taken by the job {arn}."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class JobManager(ABC, Generic[J]):
 
         Args:
             runner: Runs the jobs.
-            store: Stores the jobs' records.
-            quotas: Maximum numbers of instances by quota name or instance type.
+            store: Stores the records of jobs.
+            quotas: The maximum number of instances by quota name or instance type.
             faults: Faults to inject.
             clock: Returns Unix seconds.
-            room: Capacity shared by jobs of all kinds; None: one job of this kind at a time.
+            room: The capacity that jobs of all kinds share; None runs one job at a time.
         """
         self._runner = runner
         self._store = store
@@ -110,32 +110,32 @@ class JobManager(ABC, Generic[J]):
 
     @abstractmethod
     def _read(self, record: Mapping[str, Any]) -> J:
-        """Return the job of a record, which is new or was returned by `to_record`.
+        """Return the job with this record, which is new or was returned by `to_record`.
 
         Raises:
-            TypeError: If the record is from a different version; KeyError means the same.
+            TypeError: If the record is from a different version. KeyError means the same.
         """
 
     @abstractmethod
     def _admit(self, job: J, now: float, has_room: bool) -> None:
-        """Check the quotas for a new job, and prepare it; called under the lock.
+        """Check the quotas for a new job, and prepare the job. The lock is held.
 
         Raises:
             ResourceLimitExceeded: If a quota would be exceeded.
         """
 
     def _placed(self, job: J) -> tuple[J, str | None]:
-        """Return the job, with its instances chosen, and why it gets no capacity (or None)."""
+        """Return the job with its selected instances, and why it gets no capacity (or None)."""
         return job, self._runner.capacity_problem(job)
 
     def _give_instances(self, job: J, now: float) -> None:
-        """Give a new, saved job its instances; called under the lock."""
+        """Assign instances to a new job that was saved. The lock is held."""
 
     def _release(self) -> None:
-        """Release the resources that ended jobs keep; called under the lock, at start and end."""
+        """Release the resources that ended jobs keep. Called with the lock, at start and stop."""
 
     def _retained_resource(self, job: J) -> str | None:
-        """Return a phrase for what prevents an ended job's deletion ("retains …"), or None."""
+        """Return why an ended job cannot be deleted, such as "retains …", or None if it can."""
         return None
 
     def start(self) -> None:
@@ -150,17 +150,17 @@ class JobManager(ABC, Generic[J]):
         self._clerk.start()
 
     def _readable(self, record: Mapping[str, Any]) -> J:
-        """Return the job of a record.
+        """Return the job with this record.
 
         Raises:
-            TypeError: If the record cannot be read or described; other errors mean the same.
+            TypeError: If the record cannot be read or described. Other errors mean the same.
         """
         job = self._read(record)
         job.describe(self._clock())
         return job
 
     def create(self, region: str, request: dict[str, Any]) -> J:
-        """Accept a valid request; a lack of capacity fails the job and is not an API error.
+        """Create a job from a valid request. A lack of capacity fails the job, not the request.
 
         Raises:
             ResourceInUse: If the name is taken.
@@ -192,13 +192,13 @@ class JobManager(ABC, Generic[J]):
         return job
 
     def delete(self, region: str, name: str) -> None:
-        """Delete a job that has ended and keeps no resources.
+        """Delete a job that has ended and retains no resources.
 
-        A job that has just ended is deleted once its worker has cleaned up, since a new job of the
-        same name uses the same folders.
+        If the job has just ended, this waits until its worker has cleaned up, since a new job with
+        the same name would use the same folders.
 
         Raises:
-            ResourceInUse: If the job is in progress or keeps a resource.
+            ResourceInUse: If the job is in progress or retains a resource.
         """
         with self._changed:
             if self._find(region, name).is_over():
@@ -226,7 +226,7 @@ class JobManager(ABC, Generic[J]):
             ]
 
     def stop(self, region: str, name: str) -> None:
-        """Request a job's stop; a job that is already stopping is left alone.
+        """Request that a job stops, unless it is already stopping.
 
         Raises:
             ValidationException: If the job has ended.
@@ -245,7 +245,7 @@ class JobManager(ABC, Generic[J]):
             return list(self._find_arn(region, arn).tags)
 
     def add_tags(self, region: str, arn: str, tags: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Set tags by key and return all of them.
+        """Add or replace tags and return all tags of the job.
 
         Raises:
             ResourceLimitExceeded: If the job would have more than 50 tags.
@@ -259,7 +259,7 @@ class JobManager(ABC, Generic[J]):
             return list(job.tags)
 
     def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None:
-        """Remove tags by key; missing keys are ignored."""
+        """Remove tags by key, ignoring missing keys."""
         with self._changed:
             job = self._find_arn(region, arn)
             job.tags = [tag for tag in job.tags if tag["Key"] not in keys]
@@ -270,7 +270,7 @@ class JobManager(ABC, Generic[J]):
             return [job.name for job in self._jobs.values() if not job.is_over()]
 
     def request_stop_of_all(self) -> None:
-        """Accept no more jobs, and stop those in progress."""
+        """Refuse new jobs, and request that all jobs in progress stop."""
         with self._changed:
             self._closing = True
             for job in self._jobs.values():
@@ -279,9 +279,9 @@ class JobManager(ABC, Generic[J]):
             self._changed.notify_all()
 
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
-        """Stop every job and wait until none is running.
+        """Stop all jobs and wait until none is running.
 
-        A job that outlives the deadline is marked as failed when the platform starts again.
+        A job that still runs at the deadline is marked as failed when the platform starts again.
         """
         self.request_stop_of_all()
         deadline = time.monotonic() + deadline_seconds
@@ -307,7 +307,7 @@ class JobManager(ABC, Generic[J]):
             try:
                 self._runner.run(job, self._change_under_lock(job), waiting.faults, stop)
             except Exception as error:
-                # An unexpected error: fail this job, but keep the worker for the next one.
+                # Fail this job, but keep the worker for other jobs.
                 logger.exception("Job %s: the platform failed", job.name)
                 with self._changed:
                     job.end(Ending("Failed", internal_error(error)), self._clock())
@@ -317,7 +317,7 @@ class JobManager(ABC, Generic[J]):
                 self._changed.notify_all()
 
     def _next(self) -> Waiting[J] | None:
-        """Wait for the next job that may start, and return it.
+        """Wait for the next job that can start, and return it.
 
         Return None if the platform is closing and no job is queued.
         """
@@ -329,7 +329,7 @@ class JobManager(ABC, Generic[J]):
             return waiting
 
     def _end_overdue(self) -> None:
-        """End queued jobs that must not wait longer, even while other jobs run."""
+        """End queued jobs that have waited too long, even while other jobs run."""
         with self._changed:
             while not self._closing:
                 now = self._clock()
@@ -357,7 +357,6 @@ class JobManager(ABC, Generic[J]):
             raise ApiError("ServiceUnavailable", "The local platform is stopping.", http_status=503)
 
     def _accept(self, waiting: Waiting[J], problem: str | None) -> None:
-        """Queue a job, or fail it immediately if this machine can never hold it."""
         job, now = waiting.job, waiting.job.creation_time
         self._jobs[job_key(job.region, job.name)] = job
         if problem is not None:
@@ -403,26 +402,25 @@ class JobManager(ABC, Generic[J]):
             raise ApiError("ResourceInUse", self.name_taken.format(arn=taken.arn))
 
     def _instances_in_use(self, jobs: Sequence[J]) -> int:
-        """Return the number of instances of jobs in progress."""
         return sum(job.instance_count for job in jobs if not job.is_over())
 
     def _fail_interrupted(self, job: J) -> None:
-        """Fail a job whose server died; its billable time ends at its last recorded change."""
+        """Fail a job whose server died. Its billable time ends with its last recorded change."""
         job.end_segment(job.last_modified_time)
         reason = "InternalServerError: the local platform stopped while the job was in progress"
         job.end(Ending("Failed", reason), self._clock())
         self._try_to_save(job)
         try:
             self._runner.clean_up(job)
-        except Exception:  # one job's leftovers must not keep the platform from starting
-            logger.exception("Job %s: its nodes' folders could not be removed", job.name)
+        except Exception:  # must not keep the platform from starting
+            logger.exception("Job %s: the folders of its nodes could not be removed", job.name)
 
     def _save(self, job: J) -> None:
         """Save a job.
 
         Raises:
-            NotSaved: If the job cannot be written. The API call fails, but its change to the job
-                stays and is written by the next save.
+            NotSaved: If the job cannot be written. The API call fails, but its change remains and
+             is written by the next save.
         """
         self._store.save(*job_key(job.region, job.name), record=job.to_record())
 
@@ -430,7 +428,7 @@ class JobManager(ABC, Generic[J]):
         """Save a new job.
 
         Raises:
-            NotSaved: If the job cannot be written; the job then does not exist.
+            NotSaved: If the job cannot be written, in which case it does not exist.
         """
         try:
             self._save(job)
@@ -439,5 +437,5 @@ class JobManager(ABC, Generic[J]):
             raise
 
     def _try_to_save(self, job: J) -> None:
-        """Save a job; if that fails, log the failure and continue."""
+        """Save a job, or log an error if that fails."""
         self._store.try_to_save(*job_key(job.region, job.name), record=job.to_record())

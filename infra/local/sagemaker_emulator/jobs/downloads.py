@@ -1,4 +1,4 @@
-"""Downloads S3 objects into the nodes' folders, and chooses each object's nodes and path."""
+"""Downloads S3 objects to folders of the nodes, and determines their nodes and paths."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _PARALLEL_DOWNLOADS = 8
 
 
 class DataDownloadError(ClientFault):
-    """A node's folder cannot be filled from S3 or mounted."""
+    """A folder of a node cannot be downloaded from S3 or mounted."""
 
 
 class DownloadInterrupted(Exception):
-    """The stop event was set before every folder was filled."""
+    """The stop event was set before all downloads were complete."""
 
 
 @dataclass(frozen=True)
 class Download:
-    """An S3 source and the folder on the nodes that receives the objects."""
+    """An S3 source, and the folder of the nodes to download it to."""
 
     source: Mapping[str, Any]
-    """S3Uri, S3DataType and S3DataDistributionType, as in requests for jobs of all kinds."""
+    """S3Uri, S3DataType and S3DataDistributionType, as in requests for all kinds of jobs."""
     folder: str
-    """Target folder, a path below /opt/ml."""
+    """The path of the target folder below /opt/ml."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class FolderObject:
 def fill_folders(
     s3: Any, downloads: Sequence[Download], nodes: Sequence[Node], stop: threading.Event
 ) -> None:
-    """Run the downloads; each object is downloaded to one node and hard-linked to the others.
+    """Run the downloads. Objects are downloaded to one node and hard-linked to the others.
 
     Raises:
         DataDownloadError: If a download fails.
-        DownloadInterrupted: If `stop` is set before the end.
+        DownloadInterrupted: If `stop` is set before all downloads are complete.
     """
     work = [
         (item, [node.opt_ml / download.folder for node in takers])
@@ -79,10 +79,10 @@ def fill_folders(
 
 
 def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
-    """Check that the downloads are possible, without downloading.
+    """Check that all sources contain valid objects, without downloading them.
 
     Raises:
-        DataDownloadError: If a download is not possible.
+        DataDownloadError: If a source does not.
     """
     for each in downloads:
         _require_objects(s3, each.source)
@@ -93,7 +93,7 @@ def _shares(
 ) -> Iterator[tuple[FolderObject, list[Node]]]:
     """Yield each object with the nodes that receive it.
 
-    These are all nodes or, with ShardedByS3Key, one node, in turn by sorted key.
+    All nodes receive it or, with ShardedByS3Key, one node, round-robin in key order.
     """
     objects = _require_objects(s3, source)
     sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
@@ -118,8 +118,8 @@ def _refuse_collisions(objects: Sequence[FolderObject]) -> None:
         other = taken.setdefault(PurePosixPath(item.relative_path), item.location)
         if other != item.location:
             raise DataDownloadError(
-                f"Data download failed:{other} and {item.location} would be the same file"
-                f" {item.relative_path!r} of the channel; rename one of them"
+                f"Data download failed:{other} and {item.location} map to the same file"
+                f" {item.relative_path!r} in the channel; rename one of them"
             )
 
 
@@ -137,19 +137,20 @@ def _objects(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
 
 
 def _path_below_prefix(prefix: str, key: str) -> str:
-    """Return a key's path below the prefix.
+    """Return the path of a key below a prefix.
 
-    The prefix "data/train" contains "data/train/a.csv" as a.csv, and "data/train.csv" as train.csv.
+    With the prefix "data/train", "data/train/a.csv" becomes a.csv, and "data/train.csv" becomes
+    train.csv.
     """
     folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
     if key.startswith(folder):
-        # "data//a.csv" is an ordinary key, not an absolute path
+        # "data//a.csv" is a valid key, but must not become an absolute path.
         return key.removeprefix(folder).lstrip("/")
     return key.removeprefix(prefix.rpartition("/")[0]).lstrip("/")
 
 
 def _manifest_objects(s3: Any, manifest: S3Location) -> list[FolderObject]:
-    """Return the objects of a manifest, [{"prefix": "s3://bucket/path/"}, "relative/key", …]."""
+    """Return the objects in a manifest, [{"prefix": "s3://bucket/path/"}, "relative/key", …]."""
     try:
         entries = json.load(s3.get_object(Bucket=manifest.bucket, Key=manifest.key)["Body"])
         prefix = S3Location.parse(entries[0]["prefix"])
@@ -171,8 +172,8 @@ def _place(s3: Any, item: FolderObject, folders: Sequence[Path]) -> None:
         folders[0].resolve()
     ):
         raise DataDownloadError(
-            f"Data download failed:Key {item.location} points outside its channel's folder, with"
-            f" the path {item.relative_path!r} in it; rename the object"
+            f"Data download failed:The path {item.relative_path!r} of {item.location} is outside"
+            " the folder of its channel; rename the object"
         )
     try:
         download(s3, item.location, first)
@@ -182,7 +183,7 @@ def _place(s3: Any, item: FolderObject, folders: Sequence[Path]) -> None:
         raise _download_error(item.location, error) from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise DataDownloadError(
-            f"Data download failed:{item.location} and another object need the same path as a file"
+            f"Data download failed:{item.location} and another object use the same path as a file"
             f" and as a folder ({error.strerror}); rename one of them"
         ) from error
 

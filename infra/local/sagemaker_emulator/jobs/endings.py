@@ -1,4 +1,4 @@
-"""Endings of jobs, and the exceptions that lead to them."""
+"""The ways in which jobs end, and exceptions that end them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ IN_PROGRESS = ("InProgress", "Stopping")
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a job or of a segment: a final status, or Interrupted.
+    """How a job or a segment ended: with a final status, or Interrupted.
 
-    `reason` explains a failure, or a stop that nobody requested.
+    `reason` explains a failure, or a stop that was not requested.
     """
 
     status: str
@@ -30,17 +30,17 @@ class WaitEnded(Exception):
 
 
 class ClientFault(Exception):
-    """The request made the job fail; the text is the FailureReason without "ClientError: "."""
+    """The request caused the job to fail. The FailureReason is "ClientError: " and the message."""
 
 
 class ImageNotFoundError(ClientFault):
-    """The job's image is not in the store."""
+    """The image of a job is not in the store."""
 
 
 def internal_error(error: Exception) -> str:
     """Return the FailureReason for an internal error, without paths on this machine.
 
-    The server's log contains the details.
+    The server log contains the details.
     """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"

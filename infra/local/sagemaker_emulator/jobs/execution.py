@@ -1,4 +1,4 @@
-"""Runs one job of any kind on an engine, from the image check to the endings of segments."""
+"""Runs a job of any kind on an engine, from the image check to the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ExecutionServices:
-    """Dependencies of job executions."""
+    """The services that a job execution needs."""
 
     engine: Engine
     images: ImageStore
@@ -44,19 +44,19 @@ class ExecutionServices:
     cold_start_seconds: float = 0.0
     clock: Callable[[], float] = time.time
     file_systems: Mapping[str, Path] = field(default_factory=dict)
-    """File system id -> the folder on this machine that stands for the file system."""
+    """Folders on this machine that emulate file systems, by file system id."""
     kept_metrics: NodeMetricsStore | None = None
-    """Persists the nodes' metrics across restarts; None: not persisted."""
+    """Keeps node metrics across restarts, or None to lose them."""
 
 
 class JobExecution(ABC, Generic[J]):
-    """Runs one job to its end in the calling thread.
+    """Runs a job until it ends, in the calling thread.
 
-    Every outcome is written to the job's record; no exception is raised.
+    All outcomes, including errors, are written to the job's record.
     """
 
     group: ClassVar[str]
-    """Log group of the job's streams, and namespace of the nodes' metrics."""
+    """The log group of the job, and the namespace of the nodes' metrics."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class JobExecution(ABC, Generic[J]):
         self._engine = services.engine
         self._clock = services.clock
         self._stop = stop
-        # Create all clients now, since each takes 0.1 s, which would later count as job time.
+        # Create all clients now. Each takes 0.1 s, which would later count as job time.
         self._s3, self._logs, self._cloudwatch = (
             services.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
         )
@@ -83,18 +83,18 @@ class JobExecution(ABC, Generic[J]):
 
     @abstractmethod
     def _run_in_turn(self) -> Ending:
-        """Run one segment, while the caller holds the machine, and return its ending."""
+        """Run one segment and return how it ended. The caller holds the machine."""
 
     def _has_next_segment(self, ending: Ending) -> bool:
-        """Return True if another segment follows, and prepare the job for it."""
+        """Return True and prepare the job if another segment follows, else return False."""
         return False
 
     def _wait_limit(self, now: float) -> tuple[float, Ending]:
-        """Return the deadline of the simulated startup, and the ending of a job that exceeds it."""
+        """Return the deadline of the simulated startup, and how the job ends if it is exceeded."""
         return self._job.longest_wait(now)
 
     def _note_wait(self) -> None:
-        """Record a wait while another platform's job holds the machine; by default, do nothing."""
+        """Called when the job waits for a job of another platform. Do nothing by default."""
 
     def run(self) -> None:
         try:
@@ -129,7 +129,7 @@ class JobExecution(ABC, Generic[J]):
         """Wait for the simulated startup of instances.
 
         Raises:
-            WaitEnded: If the job is stopped, or if the wait takes too long.
+            WaitEnded: If the job is stopped, or if it waits too long.
         """
         now = self._clock()
         deadline, ending = self._wait_limit(now)
@@ -143,8 +143,8 @@ class JobExecution(ABC, Generic[J]):
     def _turn(self) -> Iterator[None]:
         """Hold this machine for the segment.
 
-        While another platform's job holds the machine, this job waits as if AWS had no instances
-        for it, so the wait is not billable and not part of MaxRuntimeInSeconds.
+        While a job of another platform holds the machine, this job waits as if AWS had no capacity.
+        The wait is therefore not billable and not part of MaxRuntimeInSeconds.
 
         Raises:
             WaitEnded: If the job ends before its turn.
@@ -158,14 +158,12 @@ class JobExecution(ABC, Generic[J]):
             yield
 
     def _prepare(self) -> Sequence[Node]:
-        """Create the nodes and begin the segment."""
         nodes = self._engine.prepare(self._job.spec())
         now = self._clock()
         self._change(lambda job: job.begin_segment(now))
         return nodes
 
     def _watch(self) -> TrainingWatch:
-        """Return a watch that injects the faults due while the nodes run."""
         return TrainingWatch(
             self._rules,
             self._times_struck,
@@ -180,7 +178,6 @@ class JobExecution(ABC, Generic[J]):
         left_seconds: float,
         on_line: Callable[[str, int], None] = lambda line, unix_milliseconds: None,
     ) -> RunResult:
-        """Run the nodes until they end, with logs, metrics and injected faults."""
         spec = self._job.spec()
         metrics = NodeMetrics(
             self._cloudwatch, self.group, self._job.name, lambda: self._engine.usage(spec)
@@ -200,7 +197,7 @@ class JobExecution(ABC, Generic[J]):
             self._ran_seconds += time.monotonic() - began
             metrics.put_attainment(self._attainment(nodes, result))
         if kept := self._services.kept_metrics:
-            # the current time is within the job's training time
+            # The current time is still within the job's training time.
             means, now = metrics.means(), self._clock()
             kept.keep(self._job.region, self.group, self._job.name, means, now)
         return result
@@ -219,15 +216,17 @@ class JobExecution(ABC, Generic[J]):
         self._change(lambda job: job.end(ending, now))
 
     def _clean_up(self) -> None:
-        """Remove the nodes' files; failures are only logged, since the job's outcome is decided."""
+        """Remove the files of the nodes. Failures are logged and do not affect the outcome."""
         try:
             self._engine.clean_up(self._job.spec())
         except Exception:
-            logger.exception("Job %s: its nodes' folders could not be removed", self._job.name)
+            logger.exception(
+                "Job %s: the folders of its nodes could not be removed", self._job.name
+            )
 
 
 def missing_image(images: ImageStore, job: Job) -> str | None:
-    """Return in AWS's words why the job's image is unavailable, or None if it is available."""
+    """Return why the image of a job is unavailable, worded as on AWS, or None if available."""
     if images.resolve(job.image_uri) is not None:
         return None
     return (
@@ -238,7 +237,7 @@ def missing_image(images: ImageStore, job: Job) -> str | None:
 
 
 class EngineRunner(Generic[J]):
-    """Runs jobs of one kind on an engine's real nodes; implements Runner."""
+    """A runner that runs jobs of one kind on the real nodes of an engine."""
 
     account_id = ACCOUNT_ID
     has_virtual_clock = False

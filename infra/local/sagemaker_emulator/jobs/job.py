@@ -1,4 +1,4 @@
-"""The record of a job, with the members common to training and Processing jobs."""
+"""The record of a job, with the members that training and Processing jobs share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sagemaker_emulator.jobs.endings import IN_PROGRESS, Ending
 
 @dataclass
 class Job(ABC):
-    """A job's record, changed only under its manager's lock.
+    """The record of a job, which must only be changed under the lock of its manager.
 
-    Times are in Unix seconds, None until they occur.
+    Times are in Unix seconds, or None if they are in the future.
     """
 
     kind: ClassVar[str]
-    """Prefix of member names in the API, such as Training in TrainingJobName."""
+    """The prefix of member names in the API, such as Training in TrainingJobName."""
 
     region: str
     request: dict[str, Any]
@@ -37,7 +37,7 @@ class Job(ABC):
 
     @property
     def run_name(self) -> str:
-        """The job's name for engine and room, unique among a region's jobs of all kinds."""
+        """The name for the engine and the room, unique among all kinds of jobs in a region."""
         return self.name
 
     @property
@@ -52,7 +52,7 @@ class Job(ABC):
     @property
     @abstractmethod
     def cluster(self) -> dict[str, Any]:
-        """The part of the request with InstanceType and InstanceCount."""
+        """The part of the request that contains InstanceType and InstanceCount."""
 
     @property
     def instance_type(self) -> str:
@@ -72,36 +72,36 @@ class Job(ABC):
 
     @abstractmethod
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """Return the time (Unix seconds) and the ending of the job if it gets no capacity."""
+        """Return when (in Unix seconds) and how the job ends if it gets no capacity."""
 
     @abstractmethod
     def note_wait(self, now: float) -> None:
-        """Record that the job waits for capacity from now on."""
+        """Record that the job begins to wait for capacity."""
 
     @abstractmethod
     def begin_segment(self, now: float) -> None:
-        """Record that the job's instances have started, so billable time begins."""
+        """Record that the instances have started, which begins billable time."""
 
     @abstractmethod
     def end_segment(self, now: float) -> None:
-        """Record that the job's instances are gone; do nothing if there are none."""
+        """Record that the instances were released, if there were any."""
 
     @abstractmethod
     def begin_stop(self, now: float) -> None:
-        """Record a requested stop; do nothing if the stop was requested before."""
+        """Record a stop request, unless the job is already stopping."""
 
     @abstractmethod
     def end(self, ending: Ending, now: float) -> None: ...
 
     def shift(self, seconds: float) -> None:
-        """Shift all of the job's times by this many seconds."""
+        """Shift all times of the job by this many seconds."""
         for name, value in vars(self).items():
             if name.endswith("_time") and value is not None:
                 setattr(self, name, value + seconds)
 
     @abstractmethod
     def spec(self) -> JobSpec:
-        """Return the engine's view of the job."""
+        """Return the specification of the job for the engine."""
 
     @abstractmethod
     def describe(self, now: float) -> dict[str, Any]: ...
@@ -123,9 +123,9 @@ J = TypeVar("J", bound=Job)
 J_contra = TypeVar("J_contra", bound=Job, contravariant=True)
 
 Change = Callable[[Callable[[J], None]], None]
-"""Applies a change to a job under its manager's lock and saves the record."""
+"""Applies a change to a job under the lock of its manager, and saves the job."""
 
 
 def job_key(region: str, name: str) -> tuple[str, str]:
-    """Return a job's key; names are unique per region and kind, ignoring case, as on SageMaker."""
+    """Return the key of a job. As on SageMaker, names are unique in a region, ignoring case."""
     return region, name.lower()

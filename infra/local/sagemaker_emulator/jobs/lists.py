@@ -1,4 +1,4 @@
-"""Filtering, sorting and pagination for List… actions."""
+"""Filtering, sorting and pagination for List operations."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _DEFAULT_PAGE_SIZE = 10
 
 @dataclass(frozen=True)
 class Listing:
-    """A List… action, as the response's member, and the summaries' members for name and status."""
+    """The names of members in a List operation: the list, and a job's name and status in it."""
 
     member: str
     name: str
     status: str
 
     def page(self, summaries: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-        """Return the requested page of matching summaries."""
+        """Return a page of the summaries that match the request."""
         matching = [summary for summary in summaries if self._matches(summary, request)]
         found = self._sorted(matching, request)
-        # The token contains the query, so that no other query can use the token.
+        # The token contains the query, so that it cannot be used with a different query.
         query = {key: request[key] for key in request.keys() - {"NextToken", "MaxResults"}}
         start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
         end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)

@@ -1,6 +1,6 @@
-"""Persists CloudWatch's metrics of nodes across restarts, as means over a segment of a job.
+"""Keeps CloudWatch metrics of nodes across restarts, as means over the segments of jobs.
 
-A regenerated report or a resumed sweep needs them, since CPU-throttled nodes would otherwise look
+Regenerated reports and resumed sweeps need them, since CPU-throttled nodes would otherwise look
 healthy. The files are <state>/node_metrics/<region>/<job>-<end of the segment in Unix ms>.json.
 """
 
@@ -20,18 +20,18 @@ from sagemaker_emulator.state.files import RecordStore
 logger = logging.getLogger(__name__)
 
 Values = Mapping[str, Mapping[str, float]]
-"""Host ("<job>/algo-1") -> metric -> percent."""
+"""Percentages by host ("<job>/algo-1") and metric."""
 
 
 class NodeMeans:
-    """Means of the added metric values by node and metric; thread-safe."""
+    """Computes the means of metric values by node and metric (thread-safe)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
 
     def add(self, data: Sequence[Mapping[str, Any]]) -> None:
-        """Add the values of a PutMetricData call's MetricData."""
+        """Add the values in the MetricData of a PutMetricData call."""
         with self._lock:
             for datum in data:
                 [dimension] = datum["Dimensions"]
@@ -46,7 +46,7 @@ class NodeMeans:
 
 
 class NodeMetricsStore:
-    """A store of the metrics of all ended segments of jobs."""
+    """Stores the metrics of job segments that have ended."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class NodeMetricsStore:
     ) -> None:
         """Save the metrics of a segment that ended at `unix_seconds`.
 
-        On a full disk the metrics are lost, since they must not stop the job.
+        If the disk is full, the metrics are lost, since they must not stop the job.
         """
         if values:
             record = {
@@ -75,7 +75,12 @@ class NodeMetricsStore:
     def restore(
         self, clients: ClientFactory, put: Callable[[Any, str, Sequence[dict[str, Any]]], None]
     ) -> None:
-        """Put all metrics into CloudWatch with their times; calls put(client, namespace, data)."""
+        """Write all metrics to CloudWatch, with their times, by calling `put`.
+
+        Args:
+            clients: Returns the client of a service in a region.
+            put: Called with the CloudWatch client, the namespace and the data.
+        """
         data: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for region, namespace, of_segment in self._store.load_all(_readable):
             data[region, namespace] += of_segment
@@ -84,10 +89,10 @@ class NodeMetricsStore:
 
 
 def _readable(record: Mapping[str, Any]) -> tuple[str, str, list[dict[str, Any]]]:
-    """Return region, namespace and data of a record.
+    """Return the region, the namespace and the data of a record.
 
     Raises:
-        KeyError: If the record has a different structure; other exceptions mean the same.
+        KeyError: If the record has a different structure. Other exceptions mean the same.
     """
     return str(record["region"]), str(record["namespace"]), _data_of(record)
 
@@ -102,7 +107,7 @@ def _data_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def percent(host: str, metric: str, value: float, at: datetime) -> dict[str, Any]:
-    """Return one value of a node's metric as a datum for PutMetricData."""
+    """Return a metric value of a node as a datum for PutMetricData."""
     return {
         "MetricName": metric,
         "Dimensions": [{"Name": "Host", "Value": host}],

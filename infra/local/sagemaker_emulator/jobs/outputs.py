@@ -1,4 +1,4 @@
-"""Checks for the S3 locations of a job's outputs."""
+"""Checks the S3 location of a job's output."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sagemaker_emulator.api.protocol import validation_error
 from sagemaker_emulator.s3_objects import S3Location
 
 _S3_URI = re.compile(r"s3://[^/]+.*|https://s3[.-][^/]*amazonaws\.com/[^/]+.*", re.DOTALL)
-"""s3://bucket/prefix or the equivalent URL of S3's endpoint; SageMaker accepts both."""
+"""s3://bucket/prefix or the equivalent HTTPS URL, which SageMaker also accepts."""
 
 
 def refuse_missing_bucket(s3: Any, uri: str, member: str, role_arn: str, region: str) -> None:
-    """Check that the bucket for a job's output exists; otherwise, its work would be lost.
+    """Check that the bucket for a job's output exists, since the output would be lost otherwise.
 
     Raises:
         ValidationException: If the bucket does not exist, or if the URI is invalid.

@@ -1,4 +1,4 @@
-"""The queue of accepted jobs: when each may begin, and when it must end without having begun."""
+"""The queue of accepted jobs, which determines when they start or end without starting."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from sagemaker_emulator.jobs.job import J
 
 @dataclass
 class Waiting(Generic[J]):
-    """A queued job. Times are in Unix seconds."""
+    """A queued job, with times in Unix seconds."""
 
     job: J
     not_before: float
     faults: JobFaults
     is_virtual: bool = False
-    """True if the job waits for capacity on a virtual clock after it has begun."""
+    """True if the job waits for capacity on a virtual clock after its start."""
 
     def ready_at(self) -> float:
-        """Return the time at which the job may begin; infinity if it gets no capacity here."""
+        """Return the time at which the job can start, or infinity if it gets no capacity."""
         return (
             self.not_before if self.is_virtual or self.faults.capacity_error is None else math.inf
         )
 
     def overdue(self, now: float) -> tuple[float, Ending]:
-        """Return the time and the ending of the job if it has not begun by then.
+        """Return when and how the job ends if it has not started by then.
 
-        The job then either got no capacity or waited too long. The time is infinity on a virtual
-        clock.
+        This happens if it gets no capacity or waits too long. On a virtual clock, the time is
+        infinity.
         """
         if self.is_virtual:
             return math.inf, Ending("Stopped")
@@ -45,7 +45,7 @@ class Waiting(Generic[J]):
 
 
 class SingleJobRoom:
-    """Room for a single job of any size."""
+    """A room for a single job of any size."""
 
     most_jobs = 1
 
@@ -67,10 +67,10 @@ class SingleJobRoom:
 
 
 class JobQueue(Generic[J]):
-    """Jobs in order of arrival; not thread-safe, so the queue's owner must hold a lock.
+    """Jobs in order of arrival. The queue is not thread-safe, so callers must hold a lock.
 
-    A job that waits for capacity lets later jobs pass. A job that waits for room does not, because
-    a large job might otherwise wait forever.
+    Later jobs can overtake a job that waits for capacity, but not a job that waits for room, since
+    a large job could otherwise wait forever.
     """
 
     def __init__(self, room: Room) -> None:
@@ -88,14 +88,14 @@ class JobQueue(Generic[J]):
         self._waiting.append(waiting)
 
     def remove(self, job: J) -> bool:
-        """Remove a job; return False if it is not queued."""
+        """Remove a job, or return False if it is not queued."""
         kept = [waiting for waiting in self._waiting if waiting.job is not job]
         removed = len(kept) < len(self._waiting)
         self._waiting = kept
         return removed
 
     def take_overdue(self, now: float) -> list[tuple[Waiting[J], Ending]]:
-        """Remove the jobs that end without having begun, and return them with their endings."""
+        """Remove the jobs that must now end without starting, and return how they end."""
         ends = [(waiting, *waiting.overdue(now)) for waiting in self]
         ended = [(waiting, ending) for waiting, moment, ending in ends if moment <= now]
         for waiting, _ in ended:
@@ -103,10 +103,9 @@ class JobQueue(Generic[J]):
         return ended
 
     def take_ready(self, now: float) -> Waiting[J] | None:
-        """Reserve room for the first job that may begin and remove it.
+        """Remove the first job that can start, reserve room for it, and return it.
 
-        Returns:
-            None if no job may begin or the room is full.
+        Return None if no job can start or the room is full.
         """
         first = next(
             (
@@ -127,9 +126,9 @@ class JobQueue(Generic[J]):
         return first
 
     def next_ready(self) -> float:
-        """Return the time at which the next job may begin.
+        """Return the time at which the next job can start.
 
-        The time is infinity if no queued job will begin, or if a job waits for room until another
+        The time is infinity if no queued job will start, or if a job waits for room until another
         job ends.
         """
         if self._is_full:
@@ -137,5 +136,5 @@ class JobQueue(Generic[J]):
         return min((waiting.ready_at() for waiting in self._waiting), default=math.inf)
 
     def next_overdue(self, now: float) -> float:
-        """Return the time at which the next job must end without having begun."""
+        """Return the time at which the next job must end without starting."""
         return min((waiting.overdue(now)[0] for waiting in self._waiting), default=math.inf)

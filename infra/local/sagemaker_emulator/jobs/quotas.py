@@ -1,4 +1,4 @@
-"""Quotas on the instances of jobs in progress."""
+"""Checks quotas on the instances of jobs in progress."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sagemaker_emulator.api.protocol import ApiError
 
 
 def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -> None:
-    """Check that `asked` more instances stay within a quota, which is unlimited by default.
+    """Check that `asked` more instances do not exceed a quota, which is unlimited by default.
 
-    A quota configured by instance type alone applies to (on-demand) training job usage.
+    A quota whose name is only an instance type applies to on-demand training jobs.
 
     Raises:
-        ResourceLimitExceeded: If the quota would be exceeded; the message is AWS's.
+        ResourceLimitExceeded: If the quota would be exceeded, worded as on AWS.
     """
     by_type = (
         quotas.get(name.partition(" ")[0]) if name.endswith(" for training job usage") else None

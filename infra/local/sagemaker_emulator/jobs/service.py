@@ -1,4 +1,4 @@
-"""SageMaker's actions that exist for training and for Processing jobs."""
+"""The SageMaker operations that training jobs and Processing jobs share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Jobs = TypeVar("Jobs", bound=JobManager[Any])
 
 
 class JobApi(ABC, Generic[Jobs]):
-    """Handles requests about jobs of one kind; actions take (region, request)."""
+    """Handles requests about jobs of one kind. Actions take a region and a request."""
 
     kind: ClassVar[str]
-    """Prefix of the actions' member names, such as Training in TrainingJobName."""
+    """The prefix of member names in the API, such as Training in TrainingJobName."""
 
     def __init__(self, jobs: Jobs, clients: ClientFactory) -> None:
         self._jobs = jobs
@@ -36,7 +36,7 @@ class JobApi(ABC, Generic[Jobs]):
 
     @abstractmethod
     def check(self, region: str, request: dict[str, Any]) -> None:
-        """Check a request for a new job beyond the API's model.
+        """Check a request for a new job beyond the API model.
 
         Raises:
             ValidationException: If the request is invalid or unsupported.
@@ -58,5 +58,5 @@ class JobApi(ABC, Generic[Jobs]):
         return {}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the requested page of job summaries."""
+        """Return a page of job summaries."""
         return self._listing.page(self._jobs.summaries(region), request)

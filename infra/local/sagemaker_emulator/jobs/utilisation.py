@@ -1,8 +1,8 @@
 """CloudWatch metrics of a job's nodes: utilization, and attainment of the requested CPU time.
 
-Utilization metrics are AWS's. The metrics of attained_per_cent() are this platform's own, since an
-AWS instance has its CPUs to itself, while an emulated node must show that it got its share of this
-machine's (docs/method.md, "Attainment").
+AWS has the same utilization metrics, but not the metrics of attained_per_cent(): AWS instances have
+dedicated CPUs, but emulated nodes must prove that they got their share of this machine's CPUs
+(docs/method.md, "Attainment").
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sagemaker_emulator.jobs.node_metrics_store import NodeMeans, Values, percen
 from sagemaker_emulator.periodic import PeriodicThread
 
 SAMPLE_SECONDS = 5.0
-"""Sampling interval, shorter than AWS's minute because jobs are shorter here.
+"""Sampling interval, which is a minute on AWS, where jobs are longer.
 
-A sample of 8 nodes takes about 4 ms of CPU time.
+Sampling 8 nodes takes about 4 ms of CPU time.
 """
 _FIRST_SAMPLE_SECONDS = 0.5
 _FULL_CPU_SPEED = 1e9
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def put_values(cloudwatch: Any, namespace: str, data: Sequence[dict[str, Any]]) -> None:
-    """Put the values into a namespace, in as many calls as needed."""
+    """Write values to a CloudWatch namespace, in as many calls as needed."""
     for start in range(0, len(data), _MAX_DATA_PER_CALL):
         cloudwatch.put_metric_data(
             Namespace=namespace, MetricData=data[start : start + _MAX_DATA_PER_CALL]
@@ -41,12 +41,12 @@ def put_values(cloudwatch: Any, namespace: str, data: Sequence[dict[str, Any]]) 
 
 
 class NodeMetrics:
-    """A context manager that samples each node's metrics (dimension Host, "<job>/<host>").
+    """A context manager that samples the metrics of nodes (dimension Host, "<job>/<host>").
 
-    CPUUtilization is the mean since the last sample, as a percentage of the node's vCPUs;
-    MemoryUtilization is the processes' resident memory, as a percentage of this machine's memory.
-    With several nodes, NodesConnected, the platform's own metric, is 100 if the node's program has
-    a connection to another node, else 0.
+    CPUUtilization is the mean since the last sample, as a percentage of the node's vCPUs.
+    MemoryUtilization is the resident memory of all processes, as a percentage of this machine's
+    memory. With several nodes, NodesConnected, which AWS does not have, is 100 if the program is
+    connected to another node, else 0.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class NodeMetrics:
         self._samples.stop()
 
     def means(self) -> Values:
-        """Return the means so far, by node and metric."""
+        """Return the means of all values so far, by node and metric."""
         return self._means.values()
 
     def put_attainment(self, attainment: Mapping[str, NodeAttainment]) -> None:
-        """Put the known CPU attainment of each node during the job's measurement, in percent."""
+        """Write each node's CPU attainment during the measurement, as far as it is known."""
         values = {host: attained_per_cent(attained) for host, attained in attainment.items()}
         self._put(
             lambda: [
@@ -106,13 +106,13 @@ class NodeMetrics:
         )
 
     def _put(self, make: Callable[[], list[dict[str, Any]]]) -> None:
-        """Put data; failures are only logged, since metrics must not stop the job."""
+        """Write data, or log an error if that fails, since metrics must not stop the job."""
         try:
             data = make()
             put_values(self._cloudwatch, self._namespace, data)
             self._means.add(data)
         except Exception:
-            logger.exception("%s: its nodes' metrics could not be written", self._job_name)
+            logger.exception("%s: the metrics of its nodes could not be written", self._job_name)
 
     def _data(self, host: str, usage: NodeUsage, now: float) -> list[dict[str, Any]]:
         values = {"MemoryUtilization": 100 * usage.memory_bytes / self._memory_bytes}
@@ -132,7 +132,7 @@ class NodeMetrics:
 
 
 def _pauses(longest_seconds: float) -> Iterator[float]:
-    """Yield pauses in seconds, short at first, so that even short jobs have metrics."""
+    """Yield pauses in seconds, which are short at first, so that even short jobs have metrics."""
     pause_seconds = min(_FIRST_SAMPLE_SECONDS, longest_seconds)
     while True:
         yield pause_seconds
@@ -140,17 +140,17 @@ def _pauses(longest_seconds: float) -> Iterator[float]:
 
 
 def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -> float:
-    """Return the CPU use between two moments (seconds), as a percentage of the node's vCPUs."""
+    """Return the CPU usage from `then` to `now`, as a percentage of the node's vCPUs."""
     used_seconds = max(0.0, usage.cpu_seconds - before.cpu_seconds)
     return 100 * used_seconds / ((now - then) * usage.vcpus)
 
 
 def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
-    """Return a node's attainment by metric, in percent.
+    """Return the attainment of a node by metric, in percent.
 
-    100% stands for the requested CPU time (CPUAttained), quota x time (CPUQuotaUsed), all periods
-    of the quota (CPUThrottled), the elapsed time (CPURunQueueDelay, which exceeds 100% if several
-    threads wait at the same time) and 1 GB of BLAKE2b per CPU second (CPUSpeed).
+    100% means the requested CPU time (CPUAttained), the CPU time allowed by the quota
+    (CPUQuotaUsed), all quota periods (CPUThrottled), the elapsed time (CPURunQueueDelay, which can
+    exceed 100% if several threads wait), or 1 GB of BLAKE2b per CPU second (CPUSpeed).
     """
     shares = {
         "CPUAttained": attained.share,

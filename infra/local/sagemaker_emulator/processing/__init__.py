@@ -1,1 +1,1 @@
-"""Processing jobs: SageMaker's actions, and the execution of a job."""
+"""SageMaker Processing jobs: API, quotas and execution."""

@@ -1,4 +1,4 @@
-"""Runs one Processing job: download inputs, run the nodes, upload outputs."""
+"""Runs a Processing job: downloads its inputs, runs its nodes and uploads its outputs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ EXIT_MESSAGE_BYTES = 1024
 
 
 class ExitMessageError(ClientFault):
-    """A node's output/message is not UTF-8."""
+    """The output/message of a node is not UTF-8."""
 
 
 class ProcessingExecution(JobExecution[ProcessingJob]):
-    """Runs one Processing job to its end in the calling thread."""
+    """Runs a Processing job until it ends, in the calling thread."""
 
     group = LOG_GROUP
 
@@ -48,7 +48,7 @@ class ProcessingExecution(JobExecution[ProcessingJob]):
         return ending
 
     def _continuous_outputs(self, outputs: Sequence[Output], nodes: Sequence[Node]) -> FolderSync:
-        """Return a sync that uploads changes while the nodes run, and once more on exit."""
+        """Return a sync that uploads changes while the nodes run, and a last time on exit."""
         folders = [
             SyncedFolder(output.folder, S3Location.parse(f"{output.uri.rstrip('/')}/"), False)
             for output in outputs
@@ -62,7 +62,7 @@ class ProcessingExecution(JobExecution[ProcessingJob]):
 
 
 def exit_message(nodes: Sequence[Node]) -> str | None:
-    """Return the first KiB of the nodes' joined output/message files; None if all are missing.
+    """Return the first KiB of the nodes' joined output/message files, or None if there are none.
 
     Raises:
         ExitMessageError: If the text is not UTF-8.
@@ -71,7 +71,7 @@ def exit_message(nodes: Sequence[Node]) -> str | None:
     for node in nodes:
         try:
             with open_file(node.opt_ml, "output/message") as file:
-                # One byte more shows if the text is cut, which may happen within a character.
+                # Read one more byte to detect whether the text is cut, possibly within a character.
                 texts.append(file.read(EXIT_MESSAGE_BYTES + 1))
         except OSError:
             continue
@@ -94,9 +94,9 @@ def _ending(result: RunResult) -> Ending:
 
 
 def _failure(result: RunResult) -> str | None:
-    """Return the failure reason, worded as for a training job.
+    """Return the failure reason, worded as for training jobs.
 
-    A Processing job may omit output/failure, since it has output/message, too.
+    Processing jobs need not write output/failure, since they also have output/message.
     """
     culprit = next(end for end in result.exits if end.host == result.failed_host)
     if not (result.failure_reason or "").startswith("AlgorithmError"):

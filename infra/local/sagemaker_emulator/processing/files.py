@@ -1,4 +1,4 @@
-"""The inputs and outputs of a Processing job, as pairs of a node's folder and an S3 location."""
+"""The inputs and outputs of a Processing job, as folders of nodes and S3 locations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROOT = ("/", "opt", "ml", "processing")
 
 @dataclass(frozen=True)
 class Output:
-    """A folder below /opt/ml and the S3 prefix to which its files are uploaded."""
+    """A folder below /opt/ml, and the S3 prefix that its files are uploaded to."""
 
     folder: str
     uri: str
@@ -47,14 +47,13 @@ def output_folders(request: Mapping[str, Any]) -> list[Output]:
 
 
 def _is_platform_managed(one: Mapping[str, Any]) -> bool:
-    """Return True if the platform, not the application, moves the data."""
     return not one.get("AppManaged")
 
 
 def _folder(place: Mapping[str, Any]) -> str:
     path = place.get("LocalPath")
     if path is None:
-        raise ValueError("LocalPath must be specified, unless AppManaged is true")
+        raise ValueError("LocalPath must be specified unless AppManaged is true")
     parts = PurePosixPath(path).parts
     if parts[:4] != _ROOT or len(parts) < 5 or ".." in parts:
         raise ValueError(f"LocalPath {path} must begin with /opt/ml/processing/")

@@ -1,4 +1,4 @@
-"""Checks of a CreateProcessingJob request beyond the API's model; refuses unsupported members."""
+"""Checks CreateProcessingJob requests beyond the API model, and refuses unsupported members."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def check_request(request: Mapping[str, Any]) -> None:
 
 
 def usage_quota(instance_type: str) -> str:
-    """Return the name of the quota for a job's instances."""
+    """Return the name of the quota for the instances of a job."""
     return f"{instance_type} for processing job usage"
 
 
 def _missing_members(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield violations for missing members that the model calls optional.
+    """Yield violations for missing members that are optional in the model.
 
-    They are optional for requests with InstancePreferences or DatasetDefinition, which this
+    They are only optional in requests with InstancePreferences or DatasetDefinition, which this
     platform refuses.
     """
     cluster = request["ProcessingResources"]["ClusterConfig"]
@@ -62,13 +62,12 @@ def _refuse_unmodelled_members(request: Mapping[str, Any]) -> None:
 
 
 def _check_names(request: Mapping[str, Any]) -> None:
-    """Check that names are unique among the inputs, and among the outputs."""
     for members, name in ((_inputs(request), "InputName"), (_outputs(request), "OutputName")):
         _refuse_repeated([one[name] for one in members], f"{name}s")
 
 
 def _check_paths(request: Mapping[str, Any]) -> None:
-    """Check that every LocalPath is a distinct folder below /opt/ml/processing."""
+    """Check that LocalPaths are unique folders below /opt/ml/processing."""
     try:
         folders = [one.folder for one in input_folders(request)]
         folders += [one.folder for one in output_folders(request)]

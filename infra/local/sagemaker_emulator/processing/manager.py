@@ -1,4 +1,4 @@
-"""Keeps all Processing jobs of the platform, and enforces the quotas of their instances."""
+"""Manages the Processing jobs of the platform and their quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Processing job: its request, its status over time, and AWS's descriptions of it."""
+"""The record of a Processing job: its request, status and API descriptions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sagemaker_emulator.processing.files import input_folders, output_folders
 from sagemaker_emulator.sagemaker.description import described_processing_request
 
 _RUN_SUFFIX = ".processing"
-"""Job names cannot contain a dot, so this never collides with a training job's name."""
+"""Job names cannot contain a dot, so this cannot collide with the name of a training job."""
 RUNTIME_EXCEEDED = Ending("Stopped", "Processing job runtime exceeded MaxRuntimeInSeconds provided")
-"""In the words for training jobs, since SageMaker's own message is unknown."""
+"""Worded as for training jobs, since SageMaker's message is unknown."""
 
 
 @dataclass
 class ProcessingJob(Job):
-    """A Processing job's record."""
+    """The record of a Processing job."""
 
     kind = "Processing"
 
@@ -51,11 +51,11 @@ class ProcessingJob(Job):
         return float(described["StoppingCondition"]["MaxRuntimeInSeconds"])
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """Return an infinite time, because a Processing job waits for capacity without a limit."""
+        """Return infinity, since Processing jobs wait for capacity without a limit."""
         return math.inf, Ending("Stopped")
 
     def note_wait(self, now: float) -> None:
-        """Do nothing, because a waiting Processing job is InProgress, like a running one."""
+        """Do nothing, since a Processing job that waits is InProgress, like one that runs."""
 
     def begin_segment(self, now: float) -> None:
         self.processing_start_time = now
@@ -70,7 +70,7 @@ class ProcessingJob(Job):
             self.status, self.last_modified_time = "Stopping", now
 
     def end(self, ending: Ending, now: float) -> None:
-        """Set the final status and failure reason; end the job's processing time."""
+        """Set the final status, the failure reason and the end of the processing time."""
         self.status, self.last_modified_time = ending.status, now
         self.processing_end_time = self.processing_end_time or now
         reason = ending.reason or (INTERNAL_ERROR if ending.status == "Failed" else None)
@@ -101,11 +101,11 @@ class ProcessingJob(Job):
         return described_processing_request(self.request)
 
     def describe(self, now: float) -> dict[str, Any]:
-        """Return DescribeProcessingJob's response: the request, and the job's status and times."""
+        """Return the response of DescribeProcessingJob: the request, status and times."""
         return self._described() | self.summary(now) | self._started()
 
     def _started(self) -> dict[str, Any]:
-        """Return the response's start time; {} for a job whose instances never started."""
+        """Return the member of the response with the start time, if the instances have started."""
         if self.processing_start_time is None:
             return {}
         return {"ProcessingStartTime": self.processing_start_time}

@@ -1,4 +1,4 @@
-"""The runner of Processing jobs on an engine's nodes: processes or containers."""
+"""The runner of Processing jobs on the real nodes of an engine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sagemaker_emulator.processing.record import ProcessingJob
 
 
 class EngineProcessingRunner(EngineRunner[ProcessingJob]):
-    """Runs Processing jobs on an engine's real nodes."""
+    """Runs Processing jobs on the real nodes of an engine."""
 
     execution = ProcessingExecution
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Check that this machine's nodes can run the request's command.
+        """Check that nodes on this machine can run the command in the request.
 
         Raises:
-            ValidationException: If the nodes cannot run it.
+            ValidationException: If the nodes cannot run the command.
         """
         app, engine = request["AppSpecification"], self._services.engine
         entrypoint, arguments = app.get("ContainerEntrypoint"), app.get("ContainerArguments", ())

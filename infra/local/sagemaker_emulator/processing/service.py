@@ -1,4 +1,4 @@
-"""SageMaker's actions on Processing jobs: Create, Describe, Stop, Delete and List."""
+"""The SageMaker API for Processing jobs: Create, Describe, Stop, Delete and List."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The SageMaker service: its actions, the descriptions of requests, and tags."""
+"""The SageMaker service: actions, descriptions of requests, and tags."""

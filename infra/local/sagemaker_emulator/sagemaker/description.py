@@ -1,4 +1,4 @@
-"""Requests as DescribeTrainingJob and DescribeProcessingJob return them, with default values."""
+"""Requests as returned by DescribeTrainingJob and DescribeProcessingJob, with default values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sagemaker_emulator.api.validation import service_model
 
 DEFAULT_MAX_RUNTIME_SECONDS = 86_400
-"""StoppingCondition's documented default of MaxRuntimeInSeconds: one day."""
+"""The default of MaxRuntimeInSeconds (one day), from the documentation of StoppingCondition."""
 _FLAGS = (
     "EnableNetworkIsolation",
     "EnableInterContainerTrafficEncryption",
@@ -26,8 +26,8 @@ _NOT_APP_MANAGED = {"AppManaged": False}
 def described_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of a CreateTrainingJob request that DescribeTrainingJob returns.
 
-    Members that SageMaker always returns are added, since clients rely on them (the SDK's `attach`
-    reads OutputDataConfig.KmsKeyId).
+    Members that SageMaker always returns are added, since clients rely on them. For example,
+    `attach` in the SDK reads OutputDataConfig.KmsKeyId.
     """
     answer = echoed(request, "TrainingJob")
     answer["OutputDataConfig"] = {**_OUTPUT, **request["OutputDataConfig"]}
@@ -74,13 +74,13 @@ def _described_input(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def echoed(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return the members of a Create… request that the response of Describe… also contains."""
+    """Return the members of a Create request that the response of Describe also contains."""
     return {name: request[name] for name in _echoed_members(kind) if name in request}
 
 
 @functools.cache
 def _echoed_members(kind: str) -> Sequence[str]:
-    """Return the names of the members that botocore's model has in request and response."""
+    """Return the names of members that are both in the request and in the response."""
     asked = service_model("sagemaker").operation_model(f"Create{kind}").input_shape
     answered = service_model("sagemaker").operation_model(f"Describe{kind}").output_shape
     assert asked is not None and answered is not None

@@ -1,4 +1,4 @@
-"""The SageMaker service: training jobs and plans, Processing jobs, and the jobs' tags."""
+"""The SageMaker service: training jobs, training plans, Processing jobs and tags of jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sagemaker_emulator.training.plans import TrainingPlans
 from sagemaker_emulator.training.service import TrainingApi
 
 _REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob", "Search"})
-"""Actions for which moto would return its own training jobs instead of the platform's."""
+"""Actions for which moto would return its training jobs instead of the platform's."""
 _KINDS = (":training-job/", ":processing-job/")
 
 
@@ -61,7 +61,7 @@ def sagemaker_service(
 
 
 class TagsApi:
-    """SageMaker's actions on the tags of jobs, whose ARNs contain the kind of job."""
+    """The SageMaker operations on tags of jobs, whose ARNs contain the kind of job."""
 
     def __init__(self, training: Tagged, processing: Tagged) -> None:
         self._jobs = dict(zip(_KINDS, (training, processing), strict=True))
@@ -84,8 +84,5 @@ class TagsApi:
 
 
 def _is_about_jobs(action: str, request: dict[str, Any]) -> bool:
-    """Return True if a request concerns the platform's jobs.
-
-    Tags exist for many kinds of resource; moto handles the tags of all but jobs.
-    """
+    """Return False for requests about tags of resources other than jobs, which moto handles."""
     return "Tags" not in action or any(kind in str(request.get("ResourceArn")) for kind in _KINDS)

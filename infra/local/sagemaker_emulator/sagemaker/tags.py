@@ -1,4 +1,4 @@
-"""Constraints on tags beyond the lengths and characters in the API's model."""
+"""Checks tags beyond the lengths and characters in the API model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sagemaker_emulator.api.protocol import ApiError, validation_error
 
 MOST_TAGS = 50
-"""Maximum number per resource; see "Tag restrictions" in AWS's general reference."""
+"""Maximum number of tags per resource ("Tag restrictions" in the AWS General Reference)."""
 
 
 def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
@@ -33,7 +33,7 @@ def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
 def merged_tags(
     old: Sequence[Mapping[str, str]], new: Sequence[Mapping[str, str]]
 ) -> list[dict[str, str]]:
-    """Return the old tags, updated by key with the new ones.
+    """Return the old tags, with the new tags added or replaced by key.
 
     Raises:
         ResourceLimitExceeded: If the result has more than 50 tags.

@@ -1,1 +1,1 @@
-"""The platform as a process: assembly, serving, startup, owners and shutdown."""
+"""Runs the platform as a process: assembly, serving, startup, owners and shutdown."""

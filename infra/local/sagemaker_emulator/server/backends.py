@@ -1,6 +1,6 @@
-"""The backends that a platform can be served with.
+"""The backends that a platform can use.
 
-To add a backend, write a module and add a row to `BACKENDS`. An engine is imported only when used.
+To add a backend, write a module and add a row to `BACKENDS`. Engines are only imported when used.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from sagemaker_emulator.training.runner import EngineTrainingRunner, JobRunner
 
 @dataclass(frozen=True)
 class Backend:
-    """Runs a platform's jobs and builds its images."""
+    """Runs the jobs of a platform and builds its images."""
 
     images: ImageStore
     make_runner: Callable[[ClientFactory], JobRunner]
     make_processing_runner: Callable[[ClientFactory], Runner[ProcessingJob]]
     account_id: str = ACCOUNT_ID
     room: Room | None = None
-    """Capacity of an engine that runs several jobs in parallel; None if it runs one at a time."""
+    """Capacity of an engine that runs jobs in parallel, or None if it runs one job at a time."""
     registry: Registry | None = None
-    """Registry that images are pushed to; None if only ECR knows them."""
+    """Registry that images are pushed to, or None if images are only registered in ECR."""
     kept_metrics: NodeMetricsStore | None = None
-    """Store that persists the nodes' metrics across restarts; None if they are not persisted."""
+    """Keeps node metrics across restarts, or None to lose them."""
     is_simulated: bool = False
-    """True if roles, networks and other accounts' images are accepted by name."""
+    """True if roles, networks and images of other accounts are accepted by name."""
 
 
 MakeBackend = Callable[[ServerConfig, str], Backend]
-"""(settings, endpoint URL) -> backend; raises EngineError and SettingsError."""
+"""Returns the backend for settings and an endpoint URL; raises EngineError or SettingsError."""
 
 
 def make_backend(config: ServerConfig, endpoint_url: str) -> Backend:
@@ -90,7 +90,6 @@ def with_real_nodes(
 
 
 def _process(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Return a backend with process trees on this machine."""
     from sagemaker_emulator.engine.process.engine import ProcessEngine
     from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 
@@ -102,7 +101,6 @@ def _process(config: ServerConfig, endpoint_url: str) -> Backend:
 
 
 def _container(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Return a backend with containers, whose images are in a registry."""
     from sagemaker_emulator.engine.choice import make_container_engine
 
     engine, images = make_container_engine(config.state_dir, endpoint_url, config.registry)
@@ -110,7 +108,6 @@ def _container(config: ServerConfig, endpoint_url: str) -> Backend:
 
 
 def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Return a backend that runs nothing and computes all times."""
     from sagemaker_emulator.simulation.execution import SimulatedRunner
     from sagemaker_emulator.simulation.images import SimulatedImageStore
     from sagemaker_emulator.simulation.model import PerformanceModel, read_model

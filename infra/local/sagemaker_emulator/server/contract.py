@@ -1,6 +1,6 @@
-"""Constants and settings shared by the server's process and the code that manages it.
+"""Constants and settings that the server and the code that manages it share.
 
-Imports nothing heavy, so that a status query is fast.
+This module imports nothing heavy, so that status queries are fast.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ HOST = "127.0.0.1"
 STATUS_PATH = "/_nodesweep/status"
 
 SERVICE = "nodesweep-local"
-"""The platform's name in its status, which distinguishes it from anything else on its port."""
+"""Name in the platform's status, which distinguishes it from other programs on a port."""
 
 
 def proof_of(secret: str, endpoint: str, nonce: str) -> str:
-    """Return the proof that the platform at this endpoint holds the key, as in its status.
+    """Return the proof that the platform at this endpoint knows the key, which is in its status.
 
-    The proof depends on the endpoint; otherwise, another server could relay the challenge and
-    impersonate the platform.
+    The proof depends on the endpoint, since a different server could otherwise relay the challenge
+    and impersonate the platform.
     """
     message = f"{SERVICE}\n{endpoint}\n{nonce}".encode()
     return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
 
 
 SERVER_FILE = "server.json"
-"""File in the state folder that names the server's process.
+"""File in the state folder that identifies the server process.
 
-The file outlasts that process, but is valid only while the process lives.
+The file remains when the process ends, but is only valid while the process is alive.
 """
 
 ENGINE_FILE = "engine.json"
-"""File in the state folder that names the folder's engine."""
+"""File in the state folder that records its engine."""
 
 CREDENTIALS_FILE = "aws-credentials"
-"""File in the state folder with the access keys, an AWS shared credentials file."""
+"""File in the state folder with the access keys (an AWS shared credentials file)."""
 
 JOBS_STOP_DEADLINE_SECONDS = 140.0
-"""Time for all jobs to stop: 120 s between SIGTERM and SIGKILL, and the rest for the upload."""
+"""Time for all jobs to stop: 120 s from SIGTERM to SIGKILL, plus the upload."""
 
 
 class ServerStartError(Exception):
-    """The server cannot start; the message gives the reason and the remedy."""
+    """The server cannot start. The message contains the reason and the remedy."""
 
 
 def engine_of(state_dir: Path) -> str | None:
-    """Return the engine that the folder belongs to; None if no platform has used it.
+    """Return the engine of a state folder, or None if no platform has used it.
 
     Raises:
         ServerStartError: If the record is damaged.
@@ -70,7 +70,7 @@ def engine_of(state_dir: Path) -> str | None:
 
     remedy = (
         'it records the engine of this folder. Write {"engine": "process"} (or "container" or'
-        ' "simulated", as used before) into it, or choose another folder with --state-dir'
+        ' "simulated", as used before) to it, or choose a different folder with --state-dir'
     )
     try:
         return read_json(state_dir / ENGINE_FILE, parse, remedy)
@@ -79,9 +79,9 @@ def engine_of(state_dir: Path) -> str | None:
 
 
 def make_state_dir(state_dir: Path) -> None:
-    """Create the folder unless it exists, and make it private.
+    """Create the folder if it does not exist, and make it private.
 
-    The folder contains jobs' files, logs and objects.
+    The folder contains files, logs and objects of jobs.
 
     Raises:
         ServerStartError: If the folder cannot be created or accessed.
@@ -89,16 +89,16 @@ def make_state_dir(state_dir: Path) -> None:
     try:
         state_dir.mkdir(0o700, parents=True, exist_ok=True)
         if (state_dir / CREDENTIALS_FILE).exists() and state_dir.stat().st_uid == os.geteuid():
-            state_dir.chmod(0o700)  # created by a version that gave others access
+            state_dir.chmod(0o700)  # earlier versions allowed access by other users
     except OSError as error:
         raise _unusable(state_dir, error) from error
 
 
 def open_lock(state_dir: Path, name: str) -> TextIO:
-    """Open the folder's lock file with this name.
+    """Open a lock file in the state folder.
 
     Raises:
-        ServerStartError: If it cannot be opened.
+        ServerStartError: If the file cannot be opened.
     """
     try:
         return (state_dir / name).open("a")
@@ -116,33 +116,36 @@ def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """A server's settings, passed to its process as JSON; port 0 selects any free port."""
+    """The settings of a server, which are passed to its process as JSON.
+
+    Port 0 selects any free port.
+    """
 
     port: int
     state_dir: Path
     owner_pid: int | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """Instances by instance type or by a quota's full name.
+    """Maximum instances by instance type or by full quota name.
 
-    For instance "ml.local.small for spot training job usage".
+    Example: "ml.local.small for spot training job usage".
     """
     faults_file: Path | None = None
     cold_start_seconds: float = 0.0
-    """Time that instances take to start without a warm pool."""
+    """The time that instances take to start without a warm pool."""
     engine: str = "process"
     """process, container or simulated."""
     model_file: Path | None = None
-    """For the simulated engine: its performance model; None for the default one."""
+    """The performance model of the simulated engine, or None for the default model."""
     time_scale: float = 0.0
-    """For the simulated engine: real seconds per virtual second."""
+    """Real seconds per virtual second (simulated engine)."""
     processing_leaves: Path | None = None
-    """For the simulated engine: the folder of files that Processing jobs leave below /opt/ml."""
+    """The folder with files that Processing jobs leave below /opt/ml (simulated engine)."""
     file_systems: Mapping[str, Path] = field(default_factory=dict)
-    """Id of an FSx or EFS file system -> the folder that stands for it."""
+    """Folders that emulate FSx or EFS file systems, by file system id."""
     or_free_port: bool = False
     """Use a different port if `port` is taken."""
     registry: str | None = None
-    """For the container engine: host:port of a running OCI registry; None starts its own."""
+    """host:port of a running OCI registry, or None to start one (container engine)."""
 
     def to_json(self) -> str:
         """Return all settings as JSON, for `from_json`."""
@@ -167,9 +170,9 @@ class ServerConfig:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return the settings as in the server's status, with files by path and digest.
+        """Return the settings as in the status of the server, with the paths and digests of files.
 
-        A later start compares its own settings with them.
+        A later start compares its settings with them.
         """
         return {
             "quotas": dict(self.quotas),

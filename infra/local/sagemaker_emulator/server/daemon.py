@@ -1,4 +1,4 @@
-"""Starts the platform's server in the background, queries its status, and stops it."""
+"""Starts the server in the background, queries its status, and stops it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from sagemaker_emulator.state.files import DamagedFile, read_json
 from sagemaker_emulator.state.unsaved import lost
 
 STOPPING_DEADLINE_SECONDS = 60.0
-"""Time that a start waits for a predecessor that is shutting down."""
+"""The time that a start waits for an earlier server that is shutting down."""
 _STOP_DEADLINE_SECONDS = JOBS_STOP_DEADLINE_SECONDS + 35
 _KILL_DEADLINE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
@@ -47,7 +47,7 @@ _LOG_FILE = "server.log"
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A live server, as recorded in its state folder."""
+    """A server as recorded in its state folder."""
 
     pid: int
     start_ticks: int
@@ -57,16 +57,16 @@ class RunningServer:
         return start_ticks(self.pid) == self.start_ticks
 
     def is_on(self, port: int | None) -> bool:
-        """Return True if the server uses this port; None and 0 stand for any port."""
+        """Return True if the server uses this port, where None and 0 mean any port."""
         return not port or self.endpoint.endswith(f":{port}")
 
 
 def start(config: ServerConfig) -> str:
-    """Start the folder's server unless it is running, and return its endpoint.
+    """Start the server of a state folder if it is not running, and return its endpoint.
 
     Raises:
-        ServerStartError: If the server does not start (the message gives its reason), or is running
-            on another port or with other settings.
+        ServerStartError: If the server does not start, or if it is already running on a different
+            port or with different settings.
     """
     make_state_dir(config.state_dir)
     with _start_lock(config.state_dir):
@@ -77,7 +77,7 @@ def start(config: ServerConfig) -> str:
             if not (found.is_on(config.port) or config.or_free_port):
                 raise ServerStartError(
                     f"The platform of this state folder is already running at {found.endpoint},"
-                    f" not on port {config.port}: stop it first, or choose another --state-dir"
+                    f" not on port {config.port}: stop it first, or choose a different --state-dir"
                 )
             if config.owner_pid is not None and living_owners(config.state_dir):
                 add_owner(config.state_dir, config.owner_pid)
@@ -92,7 +92,6 @@ def start(config: ServerConfig) -> str:
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Wait while the folder's platform is shutting down, which gives its jobs time to end."""
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
@@ -104,27 +103,26 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
 
 
 def _stopping_endpoint(config: ServerConfig) -> str | None:
-    """Return the endpoint of the folder's platform if it is shutting down, else None.
+    """Return the endpoint of a state folder's platform if it is shutting down, else None.
 
-    A start that adopted such a platform would return an endpoint that is about to close. Only the
-    recorded endpoint is queried, since any other program on the port could claim anything and block
-    the start.
+    If a start did not check this, it could return an endpoint that is about to close. Only the
+    recorded endpoint is queried, since other programs on the port could block the start.
     """
     found = find_server(config.state_dir)
     if found is None:
         return None
     answer = read_status(found.endpoint)
-    # no response means that the platform has already closed its socket
+    # No response means that the platform has closed its socket already.
     is_serving = answer is not None and answer.get("running")
     is_serving = is_serving and not is_abandoned(config.state_dir)
     return None if is_serving else found.endpoint
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) -> str:
-    """Wait for the server's endpoint while the process makes progress.
+    """Wait for the endpoint of the server while its process makes progress.
 
-    Importing moto takes 1 s on an idle core; a loaded machine or many objects to restore take
-    longer.
+    Importing moto takes 1 s on an idle core. This takes longer on a busy machine, or if there are
+    many objects to restore.
     """
     log, progress = config.state_dir / _LOG_FILE, Progress(process.pid)
     while (problem := progress.problem()) is None:
@@ -134,12 +132,12 @@ def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) ->
         if process.poll() is not None:
             raise ServerStartError(_last_line(log, process.returncode))
         time.sleep(_POLL_SECONDS)
-    raise ServerStartError(f"The server was ended, since it was not ready {problem}: see {log}")
+    raise ServerStartError(f"The server was stopped, since it was not ready {problem}: see {log}")
 
 
 @contextmanager
 def _start_lock(state_dir: Path) -> Iterator[None]:
-    """Allow one start at a time per folder; a second one waits, and then finds a running server."""
+    """Allow one start at a time per state folder, so that a second start finds a running server."""
     deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS + LONGEST_SECONDS
     with open_lock(state_dir, "start.lock") as file:
         while True:
@@ -157,13 +155,13 @@ def _start_lock(state_dir: Path) -> Iterator[None]:
 
 
 def join(state_dir: Path, port: int | None, pid: int) -> bool:
-    """Make a process an owner of the server on this port, which then runs at least as long.
+    """Make a process an owner of the server on this port, which keeps the server running.
 
-    Wait for a server that is shutting down.
+    If a server is shutting down, wait until it has ended.
 
     Returns:
-        True if the process became an owner, which must call `leave`; False if no server with owners
-        runs, or if the process already was an owner.
+        True if the process became an owner and must call `leave`. False if no server with owners is
+        running, or if the process already is an owner.
 
     Raises:
         ServerStartError: If the wait takes too long.
@@ -179,7 +177,7 @@ def leave(state_dir: Path, port: int | None, pid: int) -> bool:
     """Remove an owner, and stop the server if none is left.
 
     Returns:
-        False if an owner is left or no server runs.
+        False if an owner is left or no server is running.
     """
     with _start_lock(state_dir):
         remove_owner(state_dir, pid)
@@ -190,10 +188,12 @@ def leave(state_dir: Path, port: int | None, pid: int) -> bool:
 def stop(
     state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS
 ) -> bool:
-    """Stop the folder's server (on this port, if given) and its jobs, and wait until it has ended.
+    """Stop the server of a state folder and its jobs, and wait until it has ended.
+
+    With `port`, only stop a server on this port.
 
     Returns:
-        False if none is running.
+        False if no server is running.
     """
     found = find_server(state_dir, port)
     if found is None:
@@ -202,17 +202,17 @@ def stop(
         os.kill(found.pid, signal.SIGTERM)
     if not _wait_for_end(found, deadline_seconds):
         with suppress(ProcessLookupError):
-            # the server's nodes die with it, and the next start marks their jobs as failed
+            # The nodes die with the server, and the next start marks their jobs as failed.
             os.kill(found.pid, signal.SIGKILL)
         _wait_for_end(found, _KILL_DEADLINE_SECONDS)
     return True
 
 
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
-    """Return the status of the folder's server (on this port, if given), or {"running": false, …}.
+    """Return the status of a state folder's server, or {"running": false, …}.
 
-    `not_kept` lists what is not on disk, or was not when the last server ended; `problem` reports
-    that the server does not respond.
+    With `port`, only consider a server on this port. `not_kept` lists changes that are unsaved, or
+    were when the last server ended. `problem` is present if the server does not respond.
     """
     found = find_server(state_dir, port)
     if found is None:
@@ -220,7 +220,7 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     return read_status(found.endpoint) or {
         "running": False,
         "state_dir": str(state_dir),
-        "not_kept": [],  # unknown, since the server may still be saving
+        "not_kept": [],  # unknown, since the server can still be saving
         "pid": found.pid,
         "endpoint": found.endpoint,
         "problem": f"process {found.pid} is alive but does not respond at {found.endpoint}",
@@ -228,21 +228,21 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
-    """Return the live server recorded in the folder's server file; ignore one that has died."""
+    """Return the server of a state folder if it is alive (and on `port`, if given), else None."""
     try:
         server = read_json(
             state_dir / SERVER_FILE, lambda record: RunningServer(**record), "remove it"
         )
-    except DamagedFile:  # The next start rewrites it, or finds the folder locked.
+    except DamagedFile:  # the next start replaces it, or finds the folder locked
         return None
     return server if server and server.is_alive() and server.is_on(port) else None
 
 
 def read_status(endpoint: str) -> dict[str, Any] | None:
-    """Return the response of GET /_nodesweep/status; None if none arrives in time."""
+    """Return the response of GET /_nodesweep/status, or None if there is none in time."""
     responses: list[dict[str, Any] | None] = []
-    # In a thread, since a socket's timeout restarts with every byte: a response that trickles in
-    # would be read forever.
+    # Use a thread because the timeout of a socket restarts with every byte, so a slow response
+    # could be read forever.
     asking = threading.Thread(
         target=lambda: responses.append(_ask_status(endpoint)), name="status", daemon=True
     )
@@ -252,7 +252,7 @@ def read_status(endpoint: str) -> dict[str, Any] | None:
 
 
 def _ask_status(endpoint: str) -> dict[str, Any] | None:
-    # loopback never goes through a proxy
+    # Do not use a proxy for loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         try:
@@ -262,19 +262,19 @@ def _ask_status(endpoint: str) -> dict[str, Any] | None:
         with answer:  # 503: the platform is shutting down
             return dict(json.load(answer)) if answer.status in (200, 503) else None
     except (OSError, http.client.HTTPException, ValueError, TypeError):
-        # nothing responds, or another program does
+        # Nothing responds, or a different program does.
         return None
 
 
 def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
-    """Refuse requested settings that differ from the running server's, instead of ignoring them."""
+    """Refuse settings that differ from those of the running server, instead of ignoring them."""
     answer = {"engine": "process", **(read_status(found.endpoint) or {})}
     for name, value in config.described().items():
         if value and answer.get(name) != value:
             raise ServerStartError(
                 f"The platform of this state folder is already running at {found.endpoint} with"
                 f" {name} {answer.get(name)}, not the requested {value}: stop it first, or choose"
-                " another --state-dir"
+                " a different --state-dir"
             )
 
 

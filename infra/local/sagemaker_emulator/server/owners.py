@@ -1,7 +1,7 @@
-"""The processes that own a platform, with one empty file each in the state folder.
+"""The processes that own a platform, as empty files in the state folder.
 
-The run that starts the platform is its first owner, and a run that finds it running joins; the
-platform ends with its last owner.
+The run that starts the platform is its first owner, and a run that finds it running joins. The
+platform stops when its last owner ends.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _FOLDER = "owners"
 
 
 def forget_owners(state_dir: Path) -> None:
-    """Remove owners left over from a platform that has ended."""
+    """Remove the owners of an earlier platform."""
     shutil.rmtree(state_dir / _FOLDER, ignore_errors=True)
 
 
 def add_owner(state_dir: Path, pid: int) -> bool:
-    """Add a process as an owner; return False if it is an owner already or has ended."""
+    """Add a process as an owner, or return False if it already is an owner or has ended."""
     ticks = start_ticks(pid)
     if ticks is None:
         return False
@@ -37,7 +37,7 @@ def add_owner(state_dir: Path, pid: int) -> bool:
 
 
 def remove_owner(state_dir: Path, pid: int) -> None:
-    """Remove a process from the owners, if it is one of them."""
+    """Remove a process from the owners, if it is an owner."""
     ticks = start_ticks(pid)
     if ticks is not None:
         _file_of(state_dir, pid, ticks).unlink(missing_ok=True)
@@ -50,14 +50,14 @@ def living_owners(state_dir: Path) -> list[int]:
 
 
 def is_abandoned(state_dir: Path) -> bool:
-    """Return True if the platform had owners and all have ended, so that it is about to end."""
+    """Return True if the platform had owners that have all ended, so that it is about to stop."""
     return (state_dir / _FOLDER).exists() and not living_owners(state_dir)
 
 
 def watch_owners(
     state_dir: Path, on_last_death: Callable[[], None], poll_seconds: float = POLL_SECONDS
 ) -> None:
-    """Call `on_last_death` from a thread as soon as no owner is alive."""
+    """Call `on_last_death` in a thread as soon as no owner is alive."""
 
     def watch() -> None:
         never_set = threading.Event()

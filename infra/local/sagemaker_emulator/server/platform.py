@@ -1,4 +1,4 @@
-"""Assembles the platform: moto, the front end, jobs, builds and their persistence."""
+"""Assembles the platform from moto, the front end, jobs, builds and snapshots."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from sagemaker_emulator.training.plans import TrainingPlans
 
 
 class Platform:
-    """The platform's services, jobs and builds, and their state.
+    """The services, jobs and builds of the platform, and their state.
 
-    `front` is the WSGI application to serve after `start`. `close` stops every job and build first.
+    `front` is the WSGI application to serve after `start`. `close` stops all jobs and builds.
     """
 
     def __init__(self, config: ServerConfig, endpoint_url: str, backend: Backend) -> None:
@@ -90,7 +90,7 @@ class Platform:
             RecordStore(state_dir / name, self._ledger)
             for name in ("training_jobs", "processing_jobs", "builds", "training_plans", "batch")
         )
-        room = backend.room or SingleJobRoom()  # shared by jobs of both kinds
+        room = backend.room or SingleJobRoom()  # shared by both kinds of jobs
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=room)
         self._processing = ProcessingJobs(
             backend.make_processing_runner(clients), processing, config.quotas, faults, room=room
@@ -103,13 +103,13 @@ class Platform:
         self.front.add_services([sagemaker, self._builds.service(), self._batch.service()])
 
     def start(self) -> None:
-        """Restore the last server's state, then track changes and accept jobs."""
+        """Restore the state of the last server, then track changes and accept jobs."""
         reset_state()
         if not self._is_simulated:  # a simulation accepts roles by name
             make_training_role(self._account_id)
         self._s3.restore()
         self._ecr.restore(self._images.images())
-        # Not earlier, so that a start that fails above loses nothing.
+        # Do this last, so that a start that fails above loses nothing.
         unsaved.begin(self._state_dir)
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)

@@ -1,4 +1,4 @@
-"""Serves the platform on loopback until a signal or the death of its last owner ends it."""
+"""Serves the platform on loopback until it gets a signal or its last owner ends."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ logger = logging.getLogger(__name__)
 
 
 def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
-    """Run the platform until SIGTERM, SIGINT or the last owner's death, then stop its jobs.
+    """Run the platform until it gets SIGTERM or SIGINT or its last owner ends, then stop its jobs.
 
-    The server file is not removed. It is valid while this process lives, so that a new start waits
-    until the process has ended.
+    The server file is not removed. It is valid until this process ends, so that a new start waits
+    for that.
     """
     for name in os.environ.keys() - server_environment(os.environ).keys():
         del os.environ[name]
@@ -66,7 +66,7 @@ def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
 
 @contextmanager
 def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
-    """Set `stop` once the last owner of the platform has ended, if it has owners."""
+    """Set `stop` once the last owner of the platform, if any, has ended."""
     forget_owners(config.state_dir)
     if config.owner_pid is not None:
         add_owner(config.state_dir, config.owner_pid)
@@ -76,7 +76,7 @@ def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[str]:
-    """Serve the platform from threads of this process until the block ends; yield its endpoint."""
+    """Serve the platform from threads during a `with` block, and yield its endpoint."""
     make_state_dir(config.state_dir)
     _claim_folder(config.state_dir, config.engine)
     with _listening_socket(config) as listener:
@@ -108,19 +108,19 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
 
 
 def _claim_folder(state_dir: Path, engine: str) -> None:
-    """Bind a state folder to one engine, so that no account mixes measured and simulated jobs."""
+    """Bind a state folder to an engine, so that measured and simulated jobs are never mixed."""
     used = engine_of(state_dir)
     if used is not None and used != engine:
         raise ServerStartError(
             f"The state folder {state_dir} belongs to a platform with --engine {used}, not"
-            f" {engine}: choose another folder with --state-dir"
+            f" {engine}: choose a different folder with --state-dir"
         )
     write_json(state_dir / ENGINE_FILE, {"engine": engine})
 
 
 @contextmanager
 def _state_dir_lock(state_dir: Path) -> Iterator[None]:
-    """Allow one server per state folder; the kernel releases the lock when the process ends."""
+    """Allow one server per state folder. The kernel releases the lock when the process ends."""
     make_state_dir(state_dir)
     with open_lock(state_dir, _LOCK_FILE) as file:
         try:
@@ -129,7 +129,7 @@ def _state_dir_lock(state_dir: Path) -> Iterator[None]:
             process = (state_dir / _LOCK_FILE).read_text(errors="replace").strip()
             raise ServerStartError(
                 f"Another server (process {process or 'unknown'}) uses the state folder"
-                f" {state_dir}: stop that server, or choose another folder with --state-dir"
+                f" {state_dir}: stop that server, or choose a different folder with --state-dir"
             ) from error
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
@@ -151,7 +151,7 @@ def _listening_socket(config: ServerConfig) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ServerStartError(
-            f"Port {config.port} on {HOST} can't be used ({error.strerror}): choose another port"
-            " with --port, or end the process that uses this one"
+            f"Port {config.port} on {HOST} can't be used ({error.strerror}): choose a different"
+            " port with --port, or stop the process that uses this one"
         ) from error
     return listener

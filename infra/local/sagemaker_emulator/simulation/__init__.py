@@ -1,1 +1,1 @@
-"""The simulated engine: nothing runs; a performance model gives a job's times."""
+"""The simulated engine, which runs nothing but computes times from a performance model."""

@@ -1,4 +1,4 @@
-"""Runs one simulated training job through its phases."""
+"""Runs a simulated training job through its phases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class SimulatedExecution(VirtualExecution[TrainingJob]):
-    """Runs one simulated training job to its end in the calling thread."""
+    """Runs a simulated training job until it ends, in the calling thread."""
 
     group = NAMESPACE
 
@@ -52,7 +52,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         self._start_seconds = self._cold_start_seconds() if not job.reused_pool_of else 0.0
         self._wait_seconds = faults.pending_seconds
         self._done_seconds = 0.0
-        """Program time that the next segment need not repeat."""
+        """Training time that the next segment does not have to repeat."""
         self._trained_seconds = 0.0
         self._retries = Retries(job.retry_attempts)
         self._pending_seconds = 0.0
@@ -85,7 +85,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
     # -- training ----------------------------------------------------------------------------------
 
     def _train(self) -> Ending:
-        """Let time pass until the work ends, MaxRuntimeInSeconds is reached or a fault strikes."""
+        """Let time pass until the job is done, MaxRuntimeInSeconds has passed or a fault occurs."""
         setup = self._model.setup_seconds
         lines = [
             (setup + at - self._done_seconds, line)
@@ -109,7 +109,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         return Ending("Completed" if end_seconds <= left_seconds else "MaxRuntimeExceeded")
 
     def _keep_checkpoint(self, spent_seconds: float) -> None:
-        """Let the next segment resume at the last validation if the job has a CheckpointConfig."""
+        """If the job has checkpoints, let the next segment resume at the last validation."""
         if self._job.request.get("CheckpointConfig"):
             interval = self._work.train_seconds / VALIDATIONS
             self._done_seconds = interval * int((self._done_seconds + spent_seconds) / interval)
@@ -117,7 +117,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
     # -- results -----------------------------------------------------------------------------------
 
     def _upload(self) -> Ending:
-        """Upload output.tar.gz with metrics.json; there is no model."""
+        """Upload output.tar.gz with metrics.json, but no model."""
         self._enter("Uploading")
         self._pass(self._model.upload_seconds)
         content = metrics(
@@ -134,7 +134,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         return Ending("Completed")
 
     def _write_log(self) -> None:
-        """Write all lines to algo-1's stream, the job's only one, and publish their metrics."""
+        """Write all lines to the log stream of algo-1, and publish their metrics."""
         if not (lines := self._log()):
             return
         published = PublishedMetrics(
@@ -153,7 +153,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
     # -- between segments --------------------------------------------------------------------------
 
     def _has_next_segment(self, ending: Ending) -> bool:
-        """Return True if another segment follows, and prepare the job for it."""
+        """Return True and prepare the job if another segment follows, else return False."""
         if ending.status == "Interrupted":
             self._enter("Interrupted")
             self._enter("Restarting")
@@ -177,7 +177,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         """Let virtual time pass.
 
         Raises:
-            WaitEnded: If the job is stopped, or if a wait takes too long.
+            WaitEnded: If the job is stopped or waits too long.
         """
         is_pending = self._job.secondary_status == "Pending"
         left_seconds, ending = (
@@ -199,7 +199,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
 
 
 class SimulatedRunner(Simulation[TrainingJob]):
-    """A `sagemaker_emulator.training.runner.JobRunner` that computes times only."""
+    """A `sagemaker_emulator.training.runner.JobRunner` that only computes times."""
 
     execution = SimulatedExecution
 
@@ -211,7 +211,6 @@ class SimulatedRunner(Simulation[TrainingJob]):
 
 
 def _archive(name: str, content: Mapping[str, Any]) -> bytes:
-    """Return a .tar.gz with one JSON file."""
     body = json.dumps(content).encode()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:

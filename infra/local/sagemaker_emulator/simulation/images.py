@@ -1,4 +1,4 @@
-"""Images of the simulated engine: a build runs nothing and only computes its context's digest."""
+"""Images of the simulated engine, whose builds only compute a digest of the build context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN = re.compile(
 
 
 class SimulatedImageStore:
-    """Records "built" images.
+    """Records images without building them.
 
     See `sagemaker_emulator.interfaces.ImageStore`.
     """
@@ -43,16 +43,16 @@ class SimulatedImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Tag the digest of the context and the arguments.
+        """Tag a digest of the build context and the build arguments.
 
         Raises:
-            ImageBuildError: If there is no Dockerfile.
+            ImageBuildError: If the build context has no Dockerfile.
         """
         if not (context / "Dockerfile").is_file():
             raise ImageBuildError("READ Dockerfile: the build context has no Dockerfile")
         digest = _digest(context, build_args)
         on_line(
-            "[simulated] nothing is built: the digest is computed from the build's context and"
+            "[simulated] nothing is built: the digest is computed from the build context and"
             " arguments"
         )
         with self._lock:
@@ -62,7 +62,7 @@ class SimulatedImageStore:
         return BuiltImage(digest, {SIMULATED_LABEL: "true"}, {SIMULATED_LABEL: "true"})
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return the index for an image built here or of another account's registry, else None."""
+        """Return the index if the image was recorded or is from a different account, else None."""
         match = _OWN.fullmatch(image_uri)
         if match is None:
             return self._index
@@ -80,10 +80,10 @@ class SimulatedImageStore:
 
 
 def _entries(value: Any) -> list[tuple[str, str, str]]:
-    """Return (repository, tag, digest) of each entry.
+    """Return the repository, tag and digest in each entry.
 
     Raises:
-        TypeError, ValueError: If the value is not a list of entries with three members each.
+        TypeError, ValueError: If the value is not a list of entries with three members.
     """
     if not isinstance(value, list):
         raise TypeError("not a list")

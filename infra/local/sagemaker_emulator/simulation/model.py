@@ -1,6 +1,6 @@
-"""The performance model: durations of a simulated job's phases and steps.
+"""The performance model, which computes the durations of phases and steps of a simulated job.
 
-Per step, on N nodes with a global batch of B samples and S samples in the whole job:
+For a step on N nodes, with a global batch of B samples and S samples in the whole job:
   compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)        (Amdahl)
   all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
                   + 2 * (N - 1) * latency_seconds                               (ring; 0 at N = 1)
@@ -9,8 +9,8 @@ Per step, on N nodes with a global batch of B samples and S samples in the whole
   train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1;
                   or as set by NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in the job's Environment
 
-A job that may end early once its step time is known (NODESWEEP_PROBE_PRECISION in its Environment)
-runs only the steps that a measurement needs, since all steps of a job take the same time.
+All steps of a job take the same time. A job with NODESWEEP_PROBE_PRECISION in its Environment can
+therefore end after the number of steps that a measurement needs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from sagemaker_emulator.plain_yaml import read_yaml
 from sagemaker_emulator.settings import SettingsError
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
-"""Prefix in a job's Environment; NODESWEEP_SIM_<FIELD>, in upper case, sets a field for the job."""
+"""Prefix of variables in a job's Environment: NODESWEEP_SIM_<FIELD> sets a field for the job."""
 
 
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
 RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
 PROBE_STEPS = 30
-"""Steps of a probe: ten to warm up and twenty to measure, as in infra/image/nodesweep_clock.py."""
+"""Steps of a probe: ten for warmup and twenty to measure, as in infra/image/nodesweep_clock.py."""
 
 
 class PerformanceModel(BaseModel):
@@ -99,7 +99,7 @@ class PerformanceModel(BaseModel):
 
 @dataclass(frozen=True)
 class Workload:
-    """The work of one job according to the model; `step_seconds` includes the noise."""
+    """The work of a job according to the model, including noise in `step_seconds`."""
 
     nodes: int
     processes_per_node: int
@@ -111,7 +111,7 @@ class Workload:
     samples: int
     step_seconds: float
     whole_run_steps: int | None = None
-    """Steps of the whole run if the job ends early; None for any other job."""
+    """The number of steps in the whole run if the job ends early, else None."""
 
     @property
     def world_size(self) -> int:
@@ -123,7 +123,7 @@ class Workload:
 
 
 def read_model(path: Path) -> PerformanceModel:
-    """Read a model from a YAML or JSON file; missing fields have their defaults.
+    """Read a model from a YAML or JSON file, with defaults for missing fields.
 
     Raises:
         SettingsError: If the file is not a valid model.
@@ -131,7 +131,7 @@ def read_model(path: Path) -> PerformanceModel:
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise SettingsError(
-            f"{path}: expected fields of the model such"
+            f"{path}: expected fields of the model, such"
             f" as {{t_compute_seconds: 600}}, got {content!r}"
         )
     try:
@@ -146,7 +146,7 @@ def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> Per
     """Return the model with the overrides in a job's Environment.
 
     Raises:
-        ValidationException: If an override is invalid; the message names every invalid one.
+        ValidationException: If overrides are invalid. The message names all of them.
     """
     settings = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
@@ -173,10 +173,11 @@ def plan_workload(
     hyperparameters: Mapping[str, str],
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Workload:
-    """Return a job's workload.
+    """Return the workload of a job.
 
-    Batch sizes and steps come from the job's hyperparameters, else from the model. The job's
-    Environment can set the steps or their total time, or request a probe, which needs fewer steps.
+    Batch sizes and steps come from the hyperparameters of the job, or else from the model. The
+    Environment can set the number of steps or their total time, or request a probe, which needs
+    fewer steps.
     """
     settings = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(settings.get("accumulate-grad-batches")) or 1
@@ -215,7 +216,7 @@ def plan_workload(
 
 
 def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) -> float:
-    """Return the seconds of one optimizer step without noise, by the module's formula."""
+    """Return the duration of an optimizer step in seconds without noise (see the module)."""
     serial = model.serial_share
     compute = (
         model.t_compute_seconds
@@ -228,12 +229,12 @@ def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) ->
 
 
 def _steps_of_seconds(text: str | None, one_step_seconds: float) -> int | None:
-    """Return the number of steps that take the requested seconds; None without a request."""
+    """Return the number of steps that take this many seconds, or None if not set."""
     return max(1, round(float(text) / one_step_seconds)) if text else None
 
 
 def _whole(text: str | None) -> int | None:
-    """Parse a positive integer as hyperparameters spell it (64, "64" in JSON quotes).
+    """Parse a positive integer in a hyperparameter, with or without JSON quotes.
 
     Return None for anything else.
     """

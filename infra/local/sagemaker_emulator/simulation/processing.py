@@ -1,8 +1,7 @@
-"""Simulated Processing jobs: the model gives their times, the user their outputs.
+"""Simulated Processing jobs, whose times are computed and whose outputs the user provides.
 
-A program that does not run has no outputs, and no model can compute them, so the user who starts
-the platform provides a folder with what the program leaves below /opt/ml; without it, all requests
-are refused.
+Since the program does not run, the user starts the platform with a folder that contains the files
+that the program would leave below /opt/ml. Without this folder, all requests are refused.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sagemaker_emulator.simulation.virtual import Simulation, VirtualExecution
 
 
 class SimulatedProcessing(VirtualExecution[ProcessingJob]):
-    """Runs one simulated Processing job to its end in the calling thread."""
+    """Runs a simulated Processing job until it ends, in the calling thread."""
 
     group = LOG_GROUP
 
@@ -43,7 +42,7 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
         super().__init__(job, change, runner, faults, stop)
         self._runner = runner
         self._model = model_of_job(runner.model, job.request.get("Environment", {}))
-        # The provided folder, as if one node had left it.
+        # The folder that the user provides is used like the /opt/ml of a node.
         self._nodes = [Node("algo-1", "", runner.leaves)] if runner.leaves else []
 
     def run(self) -> None:
@@ -69,7 +68,7 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
         return ending
 
     def _process(self) -> Ending:
-        """Let time pass until the program ends, MaxRuntimeInSeconds is over or a fault strikes."""
+        """Let time pass until the job is done, MaxRuntimeInSeconds has passed or a fault occurs."""
         line = (
             f"[simulated] nothing runs: {self._job.instance_count} nodes are assumed to need"
             f" {self._model.processing_seconds:g} s; any output is from --processing-leaves"
@@ -89,24 +88,24 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
 
 @dataclass(frozen=True)
 class SimulatedProcessingRunner(Simulation[ProcessingJob]):
-    """A runner of Processing jobs that computes times only."""
+    """A runner of Processing jobs that only computes times."""
 
     leaves: Path | None = None
-    """Folder with the files that a job's program leaves below /opt/ml; None if none is provided."""
+    """The folder with the files that programs leave below /opt/ml, if provided."""
 
     execution = SimulatedProcessing
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Check that a job would have outputs and that its model variables are valid.
+        """Check that a job would have outputs, and that its model variables are valid.
 
         Raises:
-            ValidationException: If an output has no files, or a model variable is invalid.
+            ValidationException: If an output has no folder, or a model variable is invalid.
         """
         if self.leaves is None:
             raise validation_error(
                 "A simulation runs no program, so a Processing job would have no outputs: start"
                 " the local platform with --engine process or container, or provide the files that"
-                " the program would leave below /opt/ml: --processing-leaves DIR."
+                " the program would leave below /opt/ml with --processing-leaves DIR."
             )
         for output in output_folders(request):
             if not (self.leaves / output.folder).is_dir():

@@ -1,4 +1,4 @@
-"""Outputs of a simulated training run: log lines and metrics.json, as in infra/image/README.md."""
+"""The output of a simulated training run: log lines and metrics.json (infra/image/README.md)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PROGRESS_LINES = 20
 VALIDATIONS = 5
 _METRIC = "validation_accuracy"
 _MAX_STEPS_LISTED = 1000
-"""Maximum length of `step_seconds`, in which all steps of a run have the same time anyway."""
+"""Maximum length of `step_seconds`, whose values are all the same."""
 _LONG_STEPS, _LONG_SECONDS = 100, 60.0
 
 
 def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
-    """Return the lines of the log as (seconds on the program's clock, line), in order of time."""
+    """Return the lines of the log as (seconds since the program's start, line), sorted by time."""
     steps = sorted(
         {max(1, work.steps * part // _PROGRESS_LINES) for part in range(1, _PROGRESS_LINES + 1)}
     )
@@ -50,7 +50,7 @@ def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
 
 
 def validations(work: Workload, final_metric: float) -> list[dict[str, Any]]:
-    """Return the validations of metrics.json: five, evenly spaced, rising to the final metric."""
+    """Return five evenly spaced validations for metrics.json, which rise to the final metric."""
     steps = sorted({max(1, work.steps * part // VALIDATIONS) for part in range(1, VALIDATIONS + 1)})
     return [
         {
@@ -64,7 +64,7 @@ def validations(work: Workload, final_metric: float) -> list[dict[str, Any]]:
 
 
 def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> dict[str, Any]:
-    """Return metrics.json, schema version 1; values unknown to a simulation are null."""
+    """Return metrics.json (schema version 1). Values that a simulation does not know are null."""
     processed = work.steps * work.global_batch_size
     train_seconds = work.train_seconds
     return {
@@ -130,7 +130,6 @@ def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> di
 
 
 def _probe(work: Workload) -> dict[str, Any]:
-    """Return the `probe` section of a job that ended early; its steps do not vary."""
     if work.whole_run_steps is None:
         return {}
     epochs = work.epochs * work.whole_run_steps * work.global_batch_size / work.samples
@@ -141,7 +140,7 @@ def _probe(work: Workload) -> dict[str, Any]:
         "step_seconds": work.step_seconds,
         "step_error_seconds": 0.0,
         "step_trend": 0.0,
-        # a simulated job does nothing besides its steps
+        # A simulated job does nothing but its steps.
         **{
             name: {"planned": 0, "seconds": []} for name in ("epochs", "validations", "checkpoints")
         },

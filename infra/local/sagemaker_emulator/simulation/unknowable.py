@@ -1,8 +1,8 @@
 """Recognizes queries that a simulation cannot answer.
 
-A simulation accepts any role, network, file system or image of another registry by name, so "not
-found" would be wrong; instead, the operation is refused as not modeled, which callers treat as a
-check that cannot be made. Queries about what was created here through the API get moto's response.
+A simulation accepts any role, network, file system, or image in a different registry by name, so
+"not found" would be wrong. Instead, the operation is refused as not modeled, and callers skip the
+check. Queries about resources that were created through the API get moto's response.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MESSAGE = (
     "A simulation accepts roles, networks, file systems and other accounts' images by name and"
     " does not check them."
 )
-"""Message of the error that replaces moto's error."""
+"""Message of the error that replaces moto's."""
 
 SERVICES = frozenset({"iam", "ec2", "ecr", "elasticfilesystem"})
-"""Services with queries that a simulation may be unable to answer."""
+"""Services with queries that a simulation might be unable to answer."""
 
 
 def is_unknowable(service: str, target: str, body: bytes) -> bool:
-    """Return True if "not found" from moto would be the wrong response to a query."""
+    """Return True if "not found" would be the wrong response to a query."""
     if service == "ecr":
         return target == _ECR_TARGET and _registry(body) not in (
             None,

@@ -1,7 +1,7 @@
-"""A simulated job of any kind, on a virtual clock.
+"""Runs a simulated job of any kind on a virtual clock.
 
-Whenever the record changes, its earlier times are shifted back so that this change happens now.
-Nothing is therefore in the future, and the intervals are the model's. A time scale makes virtual
+Whenever a record changes, its earlier times are shifted back, so that the change happens now. No
+time is therefore in the future, and the intervals match the model. With a time scale, virtual
 seconds take real time.
 """
 
@@ -41,13 +41,13 @@ logger = logging.getLogger(__name__)
 
 
 class VirtualExecution(ABC, Generic[J]):
-    """Runs one job to its end in the calling thread.
+    """Runs a job until it ends, in the calling thread.
 
-    The job's record receives every outcome, including an error of the platform.
+    All outcomes, including errors of the platform, are written to the job's record.
     """
 
     group: ClassVar[str]
-    """Log group of the job's log stream."""
+    """The log group of the job."""
 
     def __init__(
         self,
@@ -67,18 +67,18 @@ class VirtualExecution(ABC, Generic[J]):
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: Counter[int] = Counter()
         self._printed: list[tuple[float, str]] = []
-        """(virtual seconds since creation, line)"""
+        """The log so far, as (virtual seconds since creation, line)."""
         self._last = job.creation_time
         self._lapse = 0.0
         self._elapsed = 0.0
-        """Virtual seconds: `_lapse` since the record's last change, `_elapsed` since creation."""
+        """Virtual seconds since creation; `_lapse` counts from the last change of the record."""
 
     @abstractmethod
     def run(self) -> None: ...
 
     @abstractmethod
     def _run_phases(self) -> Ending:
-        """Run one segment, from the start of its instances to its end."""
+        """Run a segment, from the start of its instances, and return how it ended."""
 
     def _segment(self) -> Ending:
         try:
@@ -98,10 +98,7 @@ class VirtualExecution(ABC, Generic[J]):
     def _next_fault(
         self, lines: Sequence[tuple[float, str]], end_seconds: float
     ) -> tuple[float, int] | None:
-        """Return (seconds since the program began, rule index) of the first fault before the end.
-
-        Return None if there is no such fault.
-        """
+        """Return (seconds since the program began, rule index) of the first fault, or None."""
         due: list[tuple[float, int]] = []
         for number, rule in enumerate(self._rules):
             at = rule.after_seconds
@@ -116,12 +113,11 @@ class VirtualExecution(ABC, Generic[J]):
         return min(due, default=None)
 
     def _log(self) -> list[tuple[int, str]]:
-        """Return (Unix milliseconds, line) of each line printed so far."""
+        """Return the lines printed so far as (Unix milliseconds, line)."""
         created = self._clock() - self._elapsed
         return [(int((created + at) * 1000), line) for at, line in self._printed]
 
     def _write(self, lines: Sequence[tuple[int, str]]) -> None:
-        """Write lines to algo-1's stream."""
         if not lines:
             return
         clients = self._simulation.clients
@@ -150,7 +146,7 @@ class VirtualExecution(ABC, Generic[J]):
             raise WaitEnded(Ending("Stopped"))
 
     def _record(self, apply: Callable[[J, float], None]) -> None:
-        """Apply a change now, and shift earlier times to `_lapse` seconds before it."""
+        """Apply a change now, and shift earlier times so that the last change was `_lapse` ago."""
         now = self._clock()
         shift_seconds = now - self._lapse - self._last
 
@@ -164,7 +160,7 @@ class VirtualExecution(ABC, Generic[J]):
 
 @dataclass(frozen=True)
 class Simulation(Generic[J]):
-    """Runs jobs of one kind by computing their times; implements Runner."""
+    """A runner that only computes the times of jobs of one kind."""
 
     model: PerformanceModel
     images: ImageStore
@@ -178,7 +174,7 @@ class Simulation(Generic[J]):
     has_virtual_clock: ClassVar[bool] = True
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Check the model variables in a request's Environment.
+        """Check the model variables in the Environment of a request.
 
         Raises:
             ValidationException: If they are invalid.
@@ -186,11 +182,11 @@ class Simulation(Generic[J]):
         model_of_job(self.model, request.get("Environment", {}))
 
     def capacity_problem(self, job: J) -> str | None:
-        """Return None, since there is room for any number of nodes of any type."""
+        """Return None, since a simulation can have any number of nodes of any type."""
         return None
 
     def run(self, job: J, change: Change[J], faults: JobFaults, stop: threading.Event) -> None:
         self.execution(job, change, self, faults, stop).run()
 
     def clean_up(self, job: J) -> None:
-        """Do nothing, since a simulated job leaves nothing besides its record."""
+        """Do nothing, since a simulated job leaves nothing but its record."""

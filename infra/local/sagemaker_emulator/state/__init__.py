@@ -1,1 +1,1 @@
-"""State that survives a restart of the platform: S3 objects, ECR repositories and records."""
+"""Keeps state across restarts of the platform: S3 objects, ECR repositories and records."""

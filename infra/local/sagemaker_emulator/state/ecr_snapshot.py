@@ -1,4 +1,4 @@
-"""Persists moto's ECR: repositories with their tag mutability, manifests, digests and tags."""
+"""Keeps moto's ECR across restarts: repositories and their images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sagemaker_emulator.state.unsaved import Ledger, NotSaved
 
 MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
-"""Prefix of the X-Amz-Target header of every ECR call."""
+"""Prefix of the X-Amz-Target header in ECR calls."""
 _REMEDY = (
     "remove it and restart the platform; images built here are then registered again, but"
     " empty repositories are lost"
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class EcrSnapshot:
-    """Saves ECR's state of every region that was written to, and restores it."""
+    """Saves the state of ECR in all regions that were written to, and restores it."""
 
     def __init__(self, path: Path, clients: ClientFactory, ledger: Ledger) -> None:
         self._path = path
@@ -47,7 +47,7 @@ class EcrSnapshot:
                 self._write()
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Save the state that a successful request may have changed.
+        """Save the state that a successful request can have changed.
 
         Raises:
             NotSaved: If the state cannot be written.
@@ -61,7 +61,7 @@ class EcrSnapshot:
         self._write()
 
     def _write(self) -> None:
-        """Save all repositories of all regions in use (a few kilobytes) in one atomic file."""
+        """Save the repositories of all regions in use (a few kilobytes) to one file, atomically."""
         with self._lock:
             self._is_written = False
             repositories = {region: self._read_region(region) for region in sorted(self._regions)}
@@ -70,11 +70,11 @@ class EcrSnapshot:
             self._is_written = True
 
     def restore(self, images_in_store: Sequence[tuple[str, str, str]]) -> None:
-        """Restore the repositories or, without a snapshot, fill ECR from the image store.
+        """Restore the repositories or, without a snapshot, register the images in the store.
 
-        A snapshot takes precedence over the store, so that an image deleted from ECR stays deleted.
-        An image that was built here but whose files are gone is left out, so that it is found
-        missing and rebuilt.
+        The snapshot takes precedence, so that images that were deleted from ECR remain deleted.
+        Images that were built here but whose files are gone are left out, so that clients rebuild
+        them.
 
         Raises:
             DamagedFile: If the snapshot is damaged.
@@ -154,7 +154,7 @@ def _readable(value: Any) -> dict[str, list[dict[str, Any]]]:
     """Return the repositories by region.
 
     Raises:
-        KeyError: If a field is missing; a wrong type or value raises other exceptions.
+        KeyError: If a field is missing. A wrong type or value raises other exceptions.
     """
     for repositories in value.values():
         for repository in repositories:
@@ -166,14 +166,14 @@ def _readable(value: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def _is_built(image: dict[str, Any]) -> bool:
-    """Return True if put_image() registered the image: its config has the image's digest."""
+    """Return True if put_image() registered the image, since the digest is also in its config."""
     return bool(json.loads(image["manifest"]).get("config", {}).get("digest") == image["digest"])
 
 
 def ensure_repository(ecr: Any, name: str) -> None:
-    """Create the repository, with immutable tags, unless it exists.
+    """Create the repository with immutable tags, unless it exists.
 
-    On AWS, a CloudFormation stack does this.
+    On AWS, a CloudFormation stack creates it.
     """
     try:
         ecr.describe_repositories(repositoryNames=[name])

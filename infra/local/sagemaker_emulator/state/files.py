@@ -1,4 +1,4 @@
-"""Atomic, durable files and JSON records."""
+"""Atomic and durable files, and JSON records."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ from sagemaker_emulator.state.unsaved import Ledger, NotSaved
 
 _CHUNK_BYTES = 1 << 20
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
-"""Errors of some network and FUSE file systems on fsync of a folder."""
+"""Errors that some network and FUSE file systems return for fsync of a folder."""
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
 
 class DamagedFile(Exception):
-    """A file is not as the platform wrote it; the message gives path, reason and remedy."""
+    """A file of the platform is damaged. The message has the path, the reason and the remedy."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         super().__init__(f"{path} is damaged ({reason}): {remedy}")
 
 
 class UnsafeFile(DamagedFile):
-    """A file with a secret belongs to another user, or others may read or write it."""
+    """A file with a secret is owned by or accessible to other users."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         Exception.__init__(self, f"{path} is not used: {reason}. {remedy}")
 
 
 def read_secret_file(path: Path, remedy: str) -> str:
-    """Return the text of a private file that this user or root owns.
+    """Return the text of a private file that belongs to this user or root.
 
     Raises:
-        UnsafeFile: If another user owns or may access the file; the message includes `remedy`.
+        UnsafeFile: If other users own or may access the file. The message includes `remedy`.
         OSError: If the file cannot be read.
     """
     with path.open() as file:
         found = os.fstat(file.fileno())
         if found.st_uid not in (os.geteuid(), 0):
-            raise UnsafeFile(path, f"it belongs to user {found.st_uid}, not to this user", remedy)
+            raise UnsafeFile(path, f"it belongs to user {found.st_uid}, not to you", remedy)
         if found.st_mode & 0o077:
             mode = stat.S_IMODE(found.st_mode)
-            raise UnsafeFile(path, f"its mode is {mode:o}, so others may access it", remedy)
+            raise UnsafeFile(path, f"its mode is {mode:o}, so other users can access it", remedy)
         return file.read()
 
 
 def write_atomically(
     path: Path, content: bytes | str | IO[bytes], mode: int = 0o600, is_durable: bool = True
 ) -> None:
-    """Write via a temporary file in the same folder, so readers see the old file or the new one.
+    """Write a file such that readers see either the old content or the new content.
 
-    On return, the file is on disk and survives a power failure, unless `is_durable` is False.
+    Unless `is_durable` is False, the file is on disk afterwards and survives a power failure.
     """
     _make_folder(path.parent, is_durable)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            # By descriptor, since a node that can write to the folder may have replaced the name.
+            # Use the descriptor, since a node with access to the folder can replace the file.
             os.fchmod(handle, mode)
             if isinstance(content, str):
                 content = content.encode()
@@ -86,7 +86,7 @@ def write_atomically(
 
 
 def remove(path: Path) -> None:
-    """Delete the file durably, if it exists."""
+    """Durably delete a file, if it exists."""
     with suppress(FileNotFoundError):
         path.unlink()
         _sync_folder(path.parent)
@@ -103,7 +103,7 @@ def _make_folder(folder: Path, is_durable: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync a folder, since a power failure may otherwise lose the names of files on disk."""
+    """Sync a folder, since a power failure could otherwise lose the names of its files."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -119,10 +119,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
-    """Return the result of `parse` for the file's JSON; None if the file does not exist.
+    """Return the JSON in a file, passed through `parse`, or None if the file does not exist.
 
     Raises:
-        DamagedFile: If the file is not JSON or `parse` fails; the message includes `remedy`.
+        DamagedFile: If the file is not JSON or `parse` fails. The message includes `remedy`.
     """
     try:
         return parse(json.loads(path.read_bytes()))
@@ -135,7 +135,7 @@ def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
 
 
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""Errors for content that is not JSON or has an unexpected structure."""
+"""Errors that mean that content is not JSON or has an unexpected structure."""
 
 
 def _reason(error: Exception) -> str:
@@ -146,10 +146,10 @@ def _reason(error: Exception) -> str:
 
 
 class RecordStore:
-    """JSON records in a folder, one file each, named by a key of one or more path-safe parts."""
+    """Stores JSON records in files of a folder, named by keys with one or more path-safe parts."""
 
     def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
-        """Open the store; `ledger` lists unsaved and damaged records."""
+        """Open the store, and list unsaved and damaged records in `ledger`."""
         self._folder = folder
         self.ledger = ledger or Ledger()
         self._unsaved: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -158,7 +158,7 @@ class RecordStore:
         """Save a record.
 
         Raises:
-            NotSaved: If the record cannot be written; save_rest() retries it.
+            NotSaved: If the record cannot be written, in which case save_rest() tries again.
         """
         self._unsaved[key] = record
         with self.ledger.tracking(self._name(key)):
@@ -166,12 +166,12 @@ class RecordStore:
         del self._unsaved[key]
 
     def try_to_save(self, *key: str, record: dict[str, Any]) -> None:
-        """Save a record; if that fails, only note it in the ledger."""
+        """Save a record, or only note it in the ledger if that fails."""
         with suppress(NotSaved):
             self.save(*key, record=record)
 
     def save_rest(self) -> None:
-        """Retry the records that could not be written when they changed."""
+        """Save the records that could not be written when they changed."""
         for key, record in sorted(self._unsaved.items()):
             self.try_to_save(*key, record=record)
 
@@ -185,10 +185,10 @@ class RecordStore:
         parse: Callable[[Mapping[str, Any]], _T],
         remedy: str = "it is left out; repair or remove it",
     ) -> Iterator[_T]:
-        """Yield the result of `parse` for every record.
+        """Yield all records, passed through `parse`.
 
-        A record that is not JSON or that `parse` cannot read is noted in the ledger and left on
-        disk, since it must not keep the platform from starting.
+        Records that are not JSON or that `parse` rejects must not keep the platform from starting,
+        so they are noted in the ledger and left on disk.
         """
         for path in sorted(self._folder.rglob("*.json")):
             try:

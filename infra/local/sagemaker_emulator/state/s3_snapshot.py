@@ -1,16 +1,17 @@
-"""Persists moto's S3: buckets and the current version of every object, with metadata and checksums.
+"""Keeps moto's S3 across restarts: buckets and the current versions of objects.
 
-Before the front end responds to a request, the bucket or key that the request may have changed is
-read back through the S3 API (a new object by the shortcut in api/moto_objects.py) and written, so
-this module does not depend on how moto stores objects. The snapshot's folder contains:
+Before the front end responds to a request, a bucket or object that the request can have changed is
+read back through the S3 API (new objects through api/moto_objects.py) and written. This module
+therefore does not depend on how moto stores objects. The snapshot's folder contains:
 
   buckets/<bucket>.json         name and region
   objects/<bucket>/<id>.json    key, body file, metadata, tags, parts; id = SHA-256 of the key
   bodies/<bucket>/<id>-<token>  the body, written completely before the record that names it
 
-A bucket whose record is lost is rebuilt from its objects' records. Objects that cannot be restored
-are reported, and their files are left on disk until the key changes. Not saved are older versions,
-and a bucket's policies, tags, lifecycle and versioning state.
+If the record of a bucket is lost, the bucket is rebuilt from the records of its objects. Objects
+that cannot be restored are reported, and their files are left on disk until the object changes.
+Older versions of objects are not saved, and neither are policies, tags, lifecycle and versioning of
+buckets.
 """
 
 from __future__ import annotations
@@ -53,15 +54,15 @@ _KEPT_HEADERS = (
     "CacheControl",
 )
 _MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound", "MethodNotAllowed", "405"}
-"""405 is S3's response to HEAD of a delete marker."""
+"""Error codes of missing objects and buckets. S3 responds with 405 to HEAD of a delete marker."""
 
 logger = logging.getLogger(__name__)
 
 
 class S3Snapshot:
-    """Saves S3's state after each change, and restores it.
+    """Saves the state of S3 after every change, and restores it.
 
-    The front end calls `observe`, and the server the other methods.
+    The front end calls `observe`, and the server calls the other methods.
     """
 
     def __init__(
@@ -75,38 +76,38 @@ class S3Snapshot:
         """Set up the snapshot.
 
         Args:
-            folder: Folder of the snapshot.
-            clients: Creates S3 clients.
-            ledger: Lists changes that cannot be saved and files that are damaged.
-            account_id: Account of the buckets.
-            stored: Returns GetObject's response for a bucket and key, with the body as bytes, or
-                None if GetObject must be called.
+            folder: The folder of the snapshot.
+            clients: Returns the client of a service in a region.
+            ledger: Lists changes that cannot be saved, and damaged files.
+            account_id: The account of the buckets.
+            stored: Returns the response of GetObject for a bucket and key, with the body as bytes,
+             or None if GetObject must be called.
         """
         self._folder = folder
         self._account_id = account_id
         self._clients = clients
         self._ledger = ledger
         self._stored = stored
-        # A state is written before the next one is read, so an old one never replaces a newer one.
+        # State is written before the next is read, so old state never replaces newer state.
         self._lock = threading.RLock()
         self._left: set[tuple[str, str]] = set()
-        """(bucket, key) of changes that could not be written; key "" stands for the bucket."""
+        """(bucket, key) of changes that could not be written, with key "" for the bucket."""
         self._objects = RecordStore(folder / "objects", ledger)
         self._regions: dict[str, str] = {}
         self._left_out: set[tuple[str, str]] = set()
         """(bucket, key) of records on disk that could not be restored."""
 
     def close(self) -> None:
-        """Write the changes that could not be written before."""
+        """Write the changes that could not be written earlier."""
         with self._lock:
             for bucket, key in sorted(self._left):
                 with contextlib.suppress(NotSaved):
                     self._keep(bucket, key)
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Save the state that a successful request may have changed.
+        """Save the state that a successful request can have changed.
 
-        This is an object or, for bucket calls and multi-deletes, a bucket.
+        This is an object or, for bucket operations and multi-object deletes, a bucket.
 
         Raises:
             NotSaved: If the state cannot be written.
@@ -124,7 +125,7 @@ class S3Snapshot:
                     self._keep(*unwritten)
 
     def restore(self) -> None:
-        """Restore every bucket and object; call it before the server accepts requests."""
+        """Restore all buckets and objects. Call this before the server accepts requests."""
         records = list(self._objects.load_all(_object_record))
         self._restore_buckets(records)
         for record in records:
@@ -141,7 +142,8 @@ class S3Snapshot:
     def _keep(self, bucket: str, key: str) -> None:
         """Save an object or, if `key` is "", a bucket and its changed objects.
 
-        An object that S3 refuses to return is retried at the next change; the call does not fail.
+        If S3 refuses to return an object, the call does not fail, and the object is retried at the
+        next change.
         """
         uri = f"s3://{bucket}/{key}"
         self._left.add((bucket, key))
@@ -159,10 +161,10 @@ class S3Snapshot:
         self._left.discard((bucket, key))
 
     def _write_bucket(self, bucket: str) -> set[tuple[str, str]]:
-        """Write the record of a bucket that exists.
+        """Write the record of a bucket, if the bucket exists.
 
         Returns:
-            The (bucket, key) of each object whose record on disk differs from S3's listing.
+            The (bucket, key) of all objects whose records on disk differ from S3's listing.
         """
         record_path = self._folder / "buckets" / f"{bucket}.json"
         store = RecordStore(self._folder / "objects" / bucket, self._ledger)
@@ -189,9 +191,10 @@ class S3Snapshot:
         return {(bucket, key) for key, _, _ in on_disk ^ listed}
 
     def _drop_record_of_gone_bucket(self, bucket: str) -> None:
-        """Remove a deleted bucket's record.
+        """Remove the record of a deleted bucket.
 
-        This comes after its objects' records, so that a kill leaves no objects without a bucket.
+        The records of its objects are removed first, so that a killed server leaves no objects
+        without a bucket.
         """
         if bucket not in {found["Name"] for found in self._s3().list_buckets()["Buckets"]}:
             remove(self._folder / "buckets" / f"{bucket}.json")
@@ -214,14 +217,14 @@ class S3Snapshot:
     def _read_object(
         self, bucket: str, key: str, before: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return an object's record and write its body, unless the body is already on disk.
+        """Return the record of an object, and write its body unless it is already on disk.
 
         Return None if the object is gone or archived.
         """
         try:
             wanted = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
-            # A sweep creates thousands of objects. A new object's body is needed anyway, so this
-            # makes no call, or GetObject instead of three calls.
+            # A sweep creates thousands of objects. The body of a new object is needed anyway, so
+            # this makes no call or one call (GetObject) instead of three.
             answer = (
                 self._s3().head_object(**wanted)
                 if before
@@ -242,7 +245,7 @@ class S3Snapshot:
                 return None
             if error.response["Error"]["Code"] != "InvalidObjectState":
                 raise
-            # An archived object (GLACIER), which nobody can read, must not keep other objects from
+            # An archived object (GLACIER), which cannot be read, must not keep other objects from
             # being saved.
             logger.warning(
                 "s3://%s/%s can't be read and will not survive a restart: %s", bucket, key, error
@@ -251,7 +254,7 @@ class S3Snapshot:
         return {**record, "body": str(body)}
 
     def _describe_object(self, bucket: str, key: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an object's record from a HeadObject or GetObject response.
+        """Return the record of an object from a HeadObject or GetObject response.
 
         A HeadObject response does not show whether the object has tags.
         """
@@ -275,7 +278,7 @@ class S3Snapshot:
         }
 
     def _part_sizes(self, bucket: str, key: str, etag: str) -> list[int]:
-        """Return the sizes of a multipart object's parts, whose number ends its ETag; else []."""
+        """Return the part sizes of a multipart object, whose ETag ends with their number."""
         _, dash, count = etag.strip('"').partition("-")
         if not dash:
             return []
@@ -288,9 +291,10 @@ class S3Snapshot:
     # -- restoring ---------------------------------------------------------------------------------
 
     def _restore_buckets(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Create every bucket that has a record, and every bucket whose record is lost.
+        """Create all buckets, even if their records are lost.
 
-        The name of a lost bucket is that of its damaged record's file, or is in objects' records.
+        The name of a lost bucket is in the file name of its damaged record or in the records of its
+        objects.
         """
         folder = self._folder / "buckets"
         known = {path.stem for path in folder.glob("*.json")}
@@ -318,12 +322,11 @@ class S3Snapshot:
             except (ClientError, BotoCoreError) as error:
                 path = folder / f"{name}.json"
                 self._ledger.note_damaged(
-                    f"{path} names a bucket that can't be created ({error}): repair or remove the"
-                    " file"
+                    f"the bucket in {path} can't be created ({error}): repair or remove the file"
                 )
 
     def _put_object(self, record: Mapping[str, Any], body: Path) -> str | None:
-        """Restore an object; return the problem and its remedy, or None if it is restored."""
+        """Restore an object, or return the problem and its remedy."""
         where = {"Bucket": record["bucket"], "Key": record["key"]}
         what = {**record["headers"], "Metadata": record["metadata"]}
         if record["storage_class"]:
@@ -349,7 +352,7 @@ class S3Snapshot:
     def _put_in_parts(
         self, record: Mapping[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]
     ) -> None:
-        """Upload the same parts as before, since a multipart ETag depends on them."""
+        """Upload an object in the same parts as before, since its ETag depends on them."""
         s3 = self._s3()
         algorithm = (
             {"ChecksumAlgorithm": record["checksum_algorithm"]}
@@ -372,9 +375,9 @@ class S3Snapshot:
         s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
     def _remove_orphans(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Remove bodies that a killed server had replaced or not yet recorded.
+        """Remove bodies that a killed server had replaced or had not recorded yet.
 
-        A body that may belong to a lost or damaged record is left on disk, and reported.
+        Bodies that can belong to a lost or damaged record are left on disk and reported.
         """
         in_use = {self._folder / record["body"] for record in records}
         of_known_objects = {path.with_name(path.name.rpartition("-")[0]) for path in in_use}
@@ -389,13 +392,13 @@ class S3Snapshot:
                 unknown.append(path)
         if unknown:
             self._ledger.note_damaged(
-                f"{len(unknown)} bodies of S3 objects have no readable record, for instance"
+                f"{len(unknown)} bodies of S3 objects have no readable record, for example"
                 f" {unknown[0]}: they are left on disk; remove them if no object is missing"
             )
 
 
 def _bucket_record(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the name and region in a bucket's record.
+    """Return the name and region in the record of a bucket.
 
     Raises:
         KeyError: If the name or region is missing.
@@ -423,7 +426,7 @@ _RECORD_TYPES: dict[str, type | UnionType] = {
 
 
 def _object_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of an object's record if the record is valid.
+    """Return a copy of the record of an object if the record is valid.
 
     Raises:
         KeyError: If a field is missing.
@@ -440,9 +443,9 @@ def _object_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_body(record: Mapping[str, Any], body: Path) -> bool:
-    """Return True if the file's content matches the ETag in the record.
+    """Return True if the content of a file matches the ETag in the record.
 
-    An ETag is the body's MD5 or, for a multipart object, the MD5 of the parts' MD5s.
+    The ETag is the MD5 of the body or, for a multipart object, the MD5 of the MD5s of its parts.
 
     Raises:
         OSError: If the file cannot be read.
@@ -458,13 +461,13 @@ def _has_body(record: Mapping[str, Any], body: Path) -> bool:
 
 
 def _checksum_of(record: Mapping[str, Any], content: bytes) -> dict[str, str]:
-    """Return an upload's checksum arguments, since botocore can't compute every algorithm."""
+    """Return the checksum arguments of an upload, since botocore lacks some algorithms."""
     name = record["checksum_algorithm"]
     return {"ChecksumAlgorithm": name, f"Checksum{name}": checksum(name, content)} if name else {}
 
 
 def _md5_of(file: BinaryIO, size_bytes: int | None) -> bytes:
-    """Return the MD5 of the file's next `size_bytes` bytes, or of the rest if it is None."""
+    """Return the MD5 of the next `size_bytes` bytes of a file, or of the rest if None."""
     digest, left = hashlib.md5(usedforsecurity=False), size_bytes
     while chunk := file.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)):
         digest.update(chunk)
@@ -478,10 +481,7 @@ def _is_s3(environ: Mapping[str, Any]) -> bool:
 
 
 def _only_stages_data(environ: Mapping[str, Any]) -> bool:
-    """Return True for calls of a multipart upload before CompleteMultipartUpload.
-
-    They change no object that anyone can read.
-    """
+    """Return True for calls that precede CompleteMultipartUpload, which do not change objects."""
     query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
     return "uploads" in query or "partNumber" in query
 
@@ -491,7 +491,7 @@ def _identifier(key: str) -> str:
 
 
 def _same_body(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Return True if the body is unchanged, for instance if the object only got new tags."""
+    """Return True if the body is unchanged, for example if only the tags have changed."""
     return bool(
         before["etag"] == now["etag"] and before["part_sizes_bytes"] == now["part_sizes_bytes"]
     )

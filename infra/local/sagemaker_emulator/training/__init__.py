@@ -1,1 +1,1 @@
-"""SageMaker training jobs: the API, quotas and warm pools, plans, and the execution of a job."""
+"""SageMaker training jobs: API, quotas, warm pools, training plans and execution."""

@@ -1,9 +1,9 @@
-"""AWS Batch's service jobs: training jobs that wait in a job queue until there is capacity.
+"""AWS Batch service jobs: training jobs that wait in a job queue until there is capacity.
 
-Jobs start in order of submission, whenever an action on service jobs is called. A queue has one
-service environment, whose capacity limits the instances of the queue's jobs in progress. A job
-whose training job would exceed a quota keeps waiting, as on AWS after a lack of capacity. Shares,
-priorities, timeouts and retries are only recorded.
+Jobs start in order of submission, whenever an operation on service jobs is called. A queue has one
+service environment, whose capacity limits the total instances of the jobs in progress. As on AWS
+when capacity is lacking, a job whose training job would exceed a quota continues to wait. Shares,
+priorities, timeouts and retries are recorded but have no effect.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sagemaker_emulator.state.files import RecordStore
 JOB_TYPE = "SAGEMAKER_TRAINING"
 _ENDED = ("SUCCEEDED", "FAILED")
 _NAME_CHARACTERS = 23
-"""Characters of the payload's TrainingJobName in a training job's name, before 32 hex digits."""
+"""Length of the prefix of TrainingJobName that training jobs keep in their names."""
 _PAGE_SIZE = 100
 _STATUS = {"Completed": "SUCCEEDED", "Failed": "FAILED", "Stopped": "FAILED"}
 _SECONDARY = {"Starting": "SCHEDULED", "Pending": "SCHEDULED", "Downloading": "STARTING"}
-"""Batch's status by the training job's secondary status; RUNNING for other ones.
+"""Status in AWS Batch by the training job's secondary status. All others map to RUNNING.
 
-The source is "Mapping AWS Batch service job status to SageMaker AI status" in the user guide.
+Source: "Mapping AWS Batch service job status to SageMaker AI status" in the user guide.
 """
 _ECHOED = ("shareIdentifier", "schedulingPriority", "retryStrategy", "timeoutConfig", "tags")
 
@@ -42,7 +42,7 @@ def client_error(message: str) -> ApiError:
 
 @dataclass
 class ServiceJob:
-    """A service job; times are in Unix milliseconds."""
+    """A service job, with times in Unix milliseconds."""
 
     region: str
     id: str
@@ -65,7 +65,7 @@ class ServiceJob:
         return int(self.payload.get("ResourceConfig", {}).get("InstanceCount", 1))
 
     def describe(self, account_id: str) -> dict[str, Any]:
-        """Return DescribeServiceJob's response, which includes the entry of ListServiceJobs."""
+        """Return the response of DescribeServiceJob, from which ListServiceJobs omits members."""
         found = {
             "startedAt": 0,  # required by the model
             "jobArn": f"arn:aws:batch:{self.region}:{account_id}:service-job/{self.id}",
@@ -91,7 +91,7 @@ class ServiceJob:
 
 
 class Batch:
-    """Service environments, job queues and service jobs; action methods take (region, request)."""
+    """Service environments, job queues and service jobs. Actions take a region and a request."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class Batch:
         sagemaker: JsonService,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set up the queues.
+        """Create an empty set of environments, queues and jobs; see `load`.
 
         Args:
             store: Stores the records of environments, queues and jobs.
-            account_id: Account in the ARNs.
+            account_id: The account in ARNs.
             sagemaker: The service that runs the training jobs.
             clock: Returns Unix seconds.
         """
@@ -116,7 +116,7 @@ class Batch:
         self._jobs: dict[str, ServiceJob] = {}
 
     def load(self) -> None:
-        """Load the records of the last server."""
+        """Load the records that an earlier server saved."""
         jobs = []
         for record in self._store.load_all(dict):
             if "arn" in record:
@@ -146,7 +146,7 @@ class Batch:
         )
 
     def _claims(self, action: str, request: dict[str, Any]) -> bool:
-        """Return False for requests on queues of container jobs, which moto handles."""
+        """Return False for requests about queues of container jobs, which moto handles."""
         if action == "CreateJobQueue":
             return "serviceEnvironmentOrder" in request
         named = request.get("jobQueues", [str(request.get("jobQueue"))])
@@ -183,7 +183,7 @@ class Batch:
         return {"jobQueues": self._described(region, "job-queue", request["jobQueues"])}
 
     def _described(self, region: str, kind: str, named: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the resources of a kind with the given names or ARNs, or all if there are none."""
+        """Return the resources with these names or ARNs, or all resources if none are named."""
         wanted = [name.rpartition("/")[2] for name in named]
         start = self._arn(region, kind, "")
         return [
@@ -220,10 +220,10 @@ class Batch:
     # -- service jobs ------------------------------------------------------------------------------
 
     def submit(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Put a job into its queue.
+        """Add a job to its queue.
 
         Raises:
-            ClientException: If the queue does not accept the job, or the client token was used.
+            ClientException: If the queue does not accept the job, or the client token is not new.
         """
         with self._lock:
             queue = self._find(region, "job-queue", request["jobQueue"])
@@ -255,7 +255,7 @@ class Batch:
             return self._job(region, request["jobId"]).describe(self._account_id)
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of a queue's jobs, newest first."""
+        """Return a page of the jobs in a queue, newest first."""
         with self._lock:
             self._move(region)
             arn = self._find(region, "job-queue", request.get("jobQueue", ""))["jobQueueArn"]
@@ -306,7 +306,6 @@ class Batch:
         )
 
     def _enter(self, job: ServiceJob, status: str) -> None:
-        """Set a job's status and the time of its change, and save the job."""
         job.status = status
         if status in (*_ENDED, "SCHEDULED", "RUNNING"):
             place = (
@@ -316,7 +315,7 @@ class Batch:
         self._save(job)
 
     def _move(self, region: str) -> None:
-        """Update the service jobs from their training jobs, then start jobs that have capacity."""
+        """Update service jobs from their training jobs, and start jobs that have capacity."""
         for job in self._of(region):
             if job.training_job and job.status not in _ENDED:
                 self._follow(job)
@@ -340,7 +339,10 @@ class Batch:
             self._enter(job, status)
 
     def _started(self, job: ServiceJob) -> bool:
-        """Start the training job, or fail the job if refused; return False if it must wait."""
+        """Start the training job, or return False if the service job must wait.
+
+        If SageMaker refuses the training job, the service job fails.
+        """
         queue = self._resources[job.queue]
         name = queue["serviceEnvironmentOrder"][0]["serviceEnvironment"]
         environment = self._find(job.region, "service-environment", name)
@@ -368,7 +370,7 @@ class Batch:
 
 
 def _matches(job: ServiceJob, request: dict[str, Any]) -> bool:
-    """Return True if a job matches the filter or, without a filter, the status (RUNNING)."""
+    """Return True if a job matches the filter, or else the status (default: RUNNING)."""
     if not request.get("filters"):
         return bool(job.status == request.get("jobStatus", "RUNNING"))
     [(name, value)] = [(each["name"], each["values"][0]) for each in request["filters"]]

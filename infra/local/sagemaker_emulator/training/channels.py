@@ -1,4 +1,4 @@
-"""A training job's S3 channels, downloaded to the nodes' input/data/<channel> folders."""
+"""Downloads the S3 channels of a training job to the nodes' input/data/<channel> folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sagemaker_emulator.s3_objects import S3Location, error_message, list_keys
 def fill_channels(
     s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event
 ) -> None:
-    """Download every S3 channel to the nodes' folders; other channels are skipped."""
+    """Download the S3 channels to the nodes' folders, and skip other channels."""
     downloads = [
         Download(channel["DataSource"]["S3DataSource"], f"input/data/{channel['ChannelName']}")
         for channel in channels

@@ -1,4 +1,4 @@
-"""The folders of a training job that are synced to S3 while it trains."""
+"""The folders of a training job that are synced to S3 during training."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 
 
 def synced_folders(request: Mapping[str, Any]) -> list[SyncedFolder]:
-    """Return the folders of a request's CheckpointConfig and TensorBoardOutputConfig.
+    """Return the folders in the CheckpointConfig and TensorBoardOutputConfig of a request.
 
-    TensorBoard's folder is synced to <prefix>/<job>/tensorboard-output.
+    The TensorBoard folder is synced to <prefix>/<job>/tensorboard-output.
     """
     folders = []
     if checkpoints := request.get("CheckpointConfig"):

@@ -1,7 +1,7 @@
-"""Runs one training job through its phases: Downloading, Training, Uploading, and the end.
+"""Runs a training job through its phases: Downloading, Training, Uploading and the end.
 
-A job has one segment of Downloading and Training, and another after each spot interruption and each
-retry of an InternalServerError. Only the last segment uploads.
+A job has one segment of Downloading and Training, plus one for each spot interruption and each
+retry after an InternalServerError. Only the last segment uploads its output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingExecution(JobExecution[TrainingJob]):
-    """Runs one training job to its end in the calling thread."""
+    """Runs a training job until it ends, in the calling thread."""
 
     group = NAMESPACE
 
@@ -76,7 +76,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         return self._job.wait_deadline, Ending("MaxWaitTimeExceeded")
 
     def _note_wait(self) -> None:
-        """Enter Pending while another platform's job holds the machine."""
+        """Enter Pending while a job of another platform holds the machine."""
         if self._job.secondary_status != "Pending" and not self._stop.is_set():
             self._enter("Pending", WAITING_FOR_MACHINE)
 
@@ -93,7 +93,6 @@ class TrainingExecution(JobExecution[TrainingJob]):
         return result
 
     def _keep_value(self, metric: str, value: float, unix_milliseconds: int) -> None:
-        """Publish a metric's value to CloudWatch, and note it for the training window."""
         self._published.add(metric, value, unix_milliseconds)
         self._window.note(metric, value, unix_milliseconds / 1000)
 
@@ -102,20 +101,21 @@ class TrainingExecution(JobExecution[TrainingJob]):
         self._metrics.feed(line, unix_milliseconds)
 
     def _attainment(self, nodes: Sequence[Node], result: RunResult) -> Mapping[str, NodeAttainment]:
-        """Return the attainment in the training time that the program reports, or of the run."""
+        """Return the attainment in the training window that the program reports, or in the run."""
         within = self._window.of([node.opt_ml / "output" / "data" for node in nodes])
         if within is None or result.attainment_within is None:
             return result.attainment
         return result.attainment_within(*within)
 
     def _runtime_left_seconds(self) -> float:
-        """Return the remaining runtime; MaxRuntimeInSeconds covers all segments together."""
+        """Return the remaining runtime. MaxRuntimeInSeconds applies to all segments together."""
         return self._job.max_runtime_seconds - self._ran_seconds
 
     def _upload(self, nodes: Sequence[Node], result: RunResult) -> Ending:
-        """Upload the nodes' output and return the job's ending.
+        """Upload the output of the nodes and return how the job ended.
 
-        A failed job releases its instances when the failure is detected, others after the upload.
+        A failed job releases its instances when the failure is detected, other jobs after the
+        upload.
         """
         failed = result.failed_host is not None and not result.stopped and not result.timed_out
         ending = self._ending(result, failed)
@@ -152,7 +152,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
     # -- between segments --------------------------------------------------------------------------
 
     def _has_next_segment(self, ending: Ending) -> bool:
-        """Return True if another segment follows, and prepare the job for it."""
+        """Return True and prepare the job if another segment follows, else return False."""
         if ending.status == "Interrupted":
             self._start_seconds = ending.restart_after_seconds + self._services.cold_start_seconds
             self._enter("Interrupted")

@@ -1,4 +1,4 @@
-"""FSx for Lustre and EFS channels, whose file systems are folders on this machine."""
+"""Mounts FSx for Lustre and EFS channels, whose file systems are folders on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sagemaker_emulator.jobs.downloads import DataDownloadError
 
 
 def source_of(channel: Mapping[str, Any]) -> Mapping[str, str] | None:
-    """Return the channel's FileSystemDataSource; None for other kinds of channel."""
+    """Return the FileSystemDataSource of a channel, or None for other channels."""
     source: Mapping[str, str] | None = channel["DataSource"].get("FileSystemDataSource")
     return source
 
@@ -20,16 +20,16 @@ def source_of(channel: Mapping[str, Any]) -> Mapping[str, str] | None:
 def mount_channels(
     channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], file_systems: Mapping[str, Path]
 ) -> list[Node]:
-    """Link input/data/<channel> of every node to the file system's folder.
+    """Link input/data/<channel> of every node to a folder in the file system.
 
-    Programs may write there, regardless of the channel's access mode. The folder configured for a
-    file system's id is the file system's root, so DirectoryPath /fsx/data is fsx/data in it.
+    Programs may write to the folder, regardless of the channel's access mode. The folder that is
+    configured for a file system is its root, so DirectoryPath /fsx/data is the subfolder fsx/data.
 
     Returns:
-        Copies of the nodes with their file systems.
+        Copies of the nodes with their mounted file systems.
 
     Raises:
-        DataDownloadError: If an id is unknown or a path does not exist.
+        DataDownloadError: If a file system id is unknown or a path does not exist.
     """
     mounted: list[tuple[str, Path]] = []
     for channel in channels:
@@ -52,7 +52,7 @@ def _folder(source: Mapping[str, str], file_systems: Mapping[str, Path]) -> Path
     if root is None:
         known = ", ".join(sorted(file_systems)) or "none"
         raise DataDownloadError(
-            f"{problem} File system id is invalid; ids known to the platform: {known}."
+            f"{problem} File system id is invalid; configured file systems: {known}."
         )
     folder = (root / PurePosixPath(path.lstrip("/"))).resolve()
     if not folder.is_dir() or not folder.is_relative_to(root.resolve()):

@@ -1,4 +1,4 @@
-"""Identifies jobs that only rehearse their launch here, since part of it exists only on AWS."""
+"""Identifies jobs that can only rehearse their launch, since they need parts of AWS."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from sagemaker_emulator.training.preferences import instances_of
 
 LAUNCH_PATH_ONLY = "launch path only: "
-"""Prefix of the note in the Starting message that the job's times are not measurements."""
+"""Prefix of the note in the Starting message of jobs whose times are not measurements."""
 _NEURON_FAMILIES = ("trn", "inf")
 
 
 def launch_path_note(request: Mapping[str, Any]) -> str | None:
-    """Return "launch path only: …" if a library or device of the job is missing here, else None."""
+    """Return "launch path only: …" if the job needs a library or device of AWS, else None."""
     missing = list(_missing(request))
     if not missing:
         return None
@@ -36,7 +36,7 @@ def _missing(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _value(text: str | None) -> Any:
-    """Parse a hyperparameter: JSON as the SDKs send it, a Python literal in lower case, or text."""
+    """Parse a hyperparameter as JSON or as Python's True or False, or else return the text."""
     if text is None:
         return None
     for spelling in (text, text.lower()):

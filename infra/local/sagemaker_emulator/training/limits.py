@@ -1,6 +1,6 @@
-"""Checks of a CreateTrainingJob request beyond the API's model; also refuses unsupported members.
+"""Checks CreateTrainingJob requests beyond the API model, and refuses unsupported members.
 
-`check_request` applies to every platform, `check_runnable` only to platforms with real nodes.
+`check_request` applies to all platforms, `check_runnable` only to platforms with real nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sagemaker_emulator.training.preferences import check_preferences
 
 LOCAL_INSTANCE_TYPES = tuple(VCPUS_BY_INSTANCE_TYPE)
 MAX_RUNTIME_SECONDS = 28 * 86_400
-"""28 days, as in StoppingCondition of SageMaker's API reference; the model has no upper bound."""
+"""28 days, from StoppingCondition in SageMaker's API reference. The model has no upper bound."""
 _AT_LEAST_ONE = "Member must have value greater than or equal to 1"
 
 
@@ -40,12 +40,12 @@ def check_request(request: dict[str, Any]) -> None:
 
 
 def check_runnable(request: Mapping[str, Any]) -> None:
-    """Check that this machine's nodes can run the job as requested.
+    """Check that nodes on this machine can run the job.
 
     Raises:
-        ValidationException: If the job uses Pipe mode, or syncs a folder outside /opt/ml.
+        ValidationException: If the job uses Pipe mode, or syncs a folder outside of /opt/ml.
     """
-    pipe_mode = "Pipe mode (FastFile is supported; here it behaves like File)"
+    pipe_mode = "Pipe mode (FastFile is supported and behaves like File)"
     refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
     try:
         synced_folders(request)
@@ -54,20 +54,20 @@ def check_runnable(request: Mapping[str, Any]) -> None:
 
 
 def usage_quota(instance_type: str, is_spot: bool) -> str:
-    """Return the name of the quota for a job's instances; spot jobs have a separate quota."""
+    """Return the name of the quota for the instances of a job, which spot jobs have separately."""
     return f"{instance_type} for {'spot ' if is_spot else ''}training job usage"
 
 
 def warm_pool_quota(instance_type: str) -> str:
-    """Return the name of the additional quota of a job with a keep-alive period."""
+    """Return the name of the additional quota for jobs with a keep-alive period."""
     return f"{instance_type} for training warm pool usage"
 
 
 def _missing_members(request: dict[str, Any]) -> Iterator[str]:
-    """Yield violations of required members and bounds that the model does not express.
+    """Yield missing members and violated bounds that the model does not express.
 
-    The model has the members as optional, since requests for serverless jobs or with instance
-    groups or preferences omit some.
+    The members are optional in the model because requests for serverless jobs, or with instance
+    groups or preferences, omit some of them.
     """
     for name, path in (
         ("AlgorithmSpecification", "algorithmSpecification"),
@@ -91,7 +91,7 @@ def _missing_members(request: dict[str, Any]) -> Iterator[str]:
 
 
 def _check_modelled(request: dict[str, Any]) -> None:
-    """Refuse unsupported members that would change how the job runs, instead of ignoring them."""
+    """Refuse unsupported members instead of ignoring them if they change how a job runs."""
     algorithm, resources = request["AlgorithmSpecification"], request["ResourceConfig"]
     refuse_unmodelled(
         (algorithm.get("AlgorithmName"), "AlgorithmSpecification.AlgorithmName"),
@@ -103,7 +103,7 @@ def _check_modelled(request: dict[str, Any]) -> None:
     kind = str(resources.get("InstanceType"))
     if resources.get("InstancePlacementConfig") and not kind.startswith("ml.p6e-gb200."):
         raise validation_error(
-            f"InstancePlacementConfig applies to UltraServer capacity only, not to {kind}."
+            f"InstancePlacementConfig only applies to UltraServer capacity, not to {kind}."
         )
     if not algorithm.get("TrainingImage"):
         raise validation_error(
@@ -121,15 +121,15 @@ def _has_plan_of_preferences(resources: Mapping[str, Any]) -> bool:
 
 
 def refuse_unmodelled(*fields: tuple[Any, str]) -> None:
-    """Refuse the first of the (value, name) fields that has a value.
+    """Refuse the first of the (value, name) fields whose value is set.
 
     Raises:
-        ValidationException: If a field has a value.
+        ValidationException: If the value of a field is set.
     """
     for value, name in fields:
         if value:
             raise validation_error(
-                f"The local platform does not model {name}: leave it out, or run the job on AWS."
+                f"The local platform does not model {name}: remove it, or run the job on AWS."
             )
 
 
@@ -141,7 +141,6 @@ def _uses_pipe_mode(request: Mapping[str, Any]) -> bool:
 
 
 def _check_prefixes(request: dict[str, Any]) -> None:
-    """Check that CheckpointConfig and TensorBoardOutputConfig have S3 URIs."""
     for name, member in (
         ("CheckpointConfig", "S3Uri"),
         ("TensorBoardOutputConfig", "S3OutputPath"),
@@ -166,8 +165,8 @@ def _check_channels(request: dict[str, Any]) -> None:
         if "FileSystemDataSource" in channel["DataSource"] and source is None:
             if not request.get("VpcConfig"):
                 raise validation_error(
-                    f"Channel {channel['ChannelName']}: a FileSystemDataSource is accessed through"
-                    " a VPC, so VpcConfig must be specified."
+                    f"Channel {channel['ChannelName']}: VpcConfig must be specified because a"
+                    " FileSystemDataSource is accessed through a VPC."
                 )
             continue
         if source is None:

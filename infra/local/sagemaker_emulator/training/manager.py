@@ -1,4 +1,4 @@
-"""Keeps all training jobs of the platform, their quotas and warm pools."""
+"""Manages the training jobs of the platform, their quotas and their warm pools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UPDATED_MEMBERS = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebug
 
 
 class TrainingJobs(JobManager[TrainingJob]):
-    """The training jobs and their warm pools."""
+    """The training jobs of the platform and their warm pools."""
 
     kind = "training"
     not_found = "Requested resource not found."
@@ -39,7 +39,7 @@ class TrainingJobs(JobManager[TrainingJob]):
         job.enter("Starting", now, self._starting_message(job))
 
     def _placed(self, job: TrainingJob) -> tuple[TrainingJob, str | None]:
-        """Return the job on the first of its instance types with capacity, or the problem."""
+        """Return the job with its first instance type that has capacity, or else the problem."""
         for resources in choices(job.request["ResourceConfig"]):
             chosen = replace(job, request={**job.request, "ResourceConfig": resources})
             problem = self._runner.capacity_problem(chosen)
@@ -50,8 +50,8 @@ class TrainingJobs(JobManager[TrainingJob]):
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
         """Handle UpdateTrainingJob.
 
-        A new keep-alive period changes the warm pool; profiler and debugging settings are only
-        recorded.
+        A new keep-alive period changes the warm pool. Profiler and debugging settings are recorded
+        but have no effect.
         """
         with self._changed:
             job = self._find(region, request["TrainingJobName"])
@@ -70,7 +70,7 @@ class TrainingJobs(JobManager[TrainingJob]):
             return job
 
     def plan_instances_in_use(self, arn: str) -> int:
-        """Return the number of a training plan's instances that jobs in progress use."""
+        """Return how many instances of a training plan are used by jobs in progress."""
         with self._changed:
             return self._instances_in_use(
                 [job for job in self._jobs.values() if job.training_plan_arn == arn]
@@ -83,7 +83,7 @@ class TrainingJobs(JobManager[TrainingJob]):
     # -- quotas and warm pools, under the lock -----------------------------------------------------
 
     def _check_quotas(self, job: TrainingJob, donor: TrainingJob | None, now: float) -> None:
-        """Check the quotas of the job and of its warm pool; a reused pool is not counted twice."""
+        """Check the quotas of the job and of its warm pool, counting a reused pool only once."""
         kind, count = job.instance_type, job.instance_count
         same_kind = [
             other
@@ -101,7 +101,7 @@ class TrainingJobs(JobManager[TrainingJob]):
             check_quota(self._quotas, warm_pool_quota(kind), instances_in(pools, now), count)
 
     def _matching_pool(self, job: TrainingJob, now: float) -> TrainingJob | None:
-        """Return the job whose pool the new job reuses (of several, the oldest pool), or None."""
+        """Return the job with the oldest pool that the new job can reuse, or None."""
         if job.is_spot:
             return None
         key = match_key(job.request)
@@ -130,7 +130,7 @@ class TrainingJobs(JobManager[TrainingJob]):
         if pool is None or status not in ("InUse", "Available"):
             found = f"it is {status}" if status else "this job has no KeepAlivePeriodInSeconds"
             raise validation_error(
-                "KeepAlivePeriodInSeconds can be updated only while the job's warm pool is InUse"
+                "KeepAlivePeriodInSeconds can only be updated while the job's warm pool is InUse"
                 f" or Available; {found}."
             )
         job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = seconds
@@ -140,7 +140,7 @@ class TrainingJobs(JobManager[TrainingJob]):
             pool.keep_alive_seconds = seconds
 
     def _release(self) -> None:
-        """End available pools, which do not outlive the platform."""
+        """End available pools, since instances cannot be kept while the platform is stopped."""
         now = self._clock()
         for job in self._jobs.values():
             if job.warm_pool is not None and job.warm_pool.status(now) == "Available":

@@ -1,4 +1,4 @@
-"""Matches metric definitions in a job's log, for FinalMetricDataList and CloudWatch."""
+"""Extracts metrics from a job's log, for FinalMetricDataList and CloudWatch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PUBLISH_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 OnValue = Callable[[str, float, int], None]
-"""Takes (metric, value, Unix milliseconds); called from several threads."""
+"""Called with (metric, value, Unix milliseconds) from several threads."""
 
 _NO_MESSAGES = re2.Options()
 _NO_MESSAGES.log_errors = False  # RE2 would also write errors to stderr
 
 
 def compile_expression(regex: str) -> Any:
-    """Compile an expression with RE2, which matches in linear time and can't block the platform.
+    """Compile an expression with RE2, which runs in linear time and so cannot block the platform.
 
     Raises:
         re2.error: If the expression is invalid.
@@ -39,7 +39,7 @@ def compile_expression(regex: str) -> Any:
 
 
 class MetricMatcher:
-    """Applies a job's metric definitions to its log lines; thread-safe."""
+    """Applies the metric definitions of a job to its log lines (thread-safe)."""
 
     def __init__(
         self,
@@ -55,16 +55,16 @@ class MetricMatcher:
         self._lock = threading.Lock()
 
     def feed(self, line: str, unix_milliseconds: int) -> None:
-        """Record the first group of every match if it is a finite number; the last value wins."""
+        """Record the first group of every match if it is a finite number, keeping the last one."""
         for name, pattern in self._patterns:
             for match in pattern.finditer(line):
                 try:
                     value = float(match.group(1))
                 except (TypeError, ValueError):
-                    # the group did not match, or matched text such as "n/a"
+                    # The group did not match, or it matched text such as "n/a".
                     continue
                 if not math.isfinite(value):
-                    continue  # JSON has no NaN, and CloudWatch accepts none
+                    continue  # JSON and CloudWatch have no NaN
                 with self._lock:
                     self._last[name] = (value, unix_milliseconds / 1000)
                 self._on_value(name, value, unix_milliseconds)
@@ -80,7 +80,7 @@ class MetricMatcher:
 
 
 class PublishedMetrics:
-    """A context manager that puts a job's metric values into CloudWatch once a second.
+    """A context manager that writes metric values of a job to CloudWatch once a second.
 
     The values have the dimension TrainingJobName.
     """
@@ -123,7 +123,7 @@ class PublishedMetrics:
             self._waiting.append(datum)
 
     def publish(self) -> None:
-        """Put queued values; log and drop refused ones, since metrics must not stop the job."""
+        """Write the queued values, or log an error and drop them, since jobs must not stop."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         try:

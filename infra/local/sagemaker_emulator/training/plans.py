@@ -1,7 +1,7 @@
-"""SageMaker's training plans: Search…Offerings, Create, Describe, and the check of a job's plan.
+"""SageMaker training plans: search, create and describe them, and check the plan of a job.
 
-A plan reserves instances of one type from a start to an end, free of charge. Offerings are only in
-memory, so a server does not find an earlier server's offerings.
+A plan reserves instances of one type for a period of time, free of charge. Offerings are only kept
+in memory, so they are lost when the server restarts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HOUR_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of a plan; the start of the reservation is in Unix seconds."""
+    """The terms of a plan, where `start` is the start of the reservation in Unix seconds."""
 
     instance_type: str
     instance_count: int
@@ -38,14 +38,14 @@ class Terms:
 
     @property
     def offering_id(self) -> str:
-        """The terms, encoded in the characters that the service allows in an ID."""
+        """The terms, encoded with the characters that are allowed in an ID."""
         text = f"{self.instance_type}|{self.instance_count}|{self.start}|{self.hours}"
         return f"tpo-{text.encode().hex()}"
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A plan with one reserved capacity."""
+    """A training plan with a single reserved capacity."""
 
     region: str
     name: str
@@ -62,7 +62,7 @@ class TrainingPlan:
         return "Active" if now < self.terms.end else "Expired"
 
     def describe(self, now: float, in_use: int) -> dict[str, Any]:
-        """Return DescribeTrainingPlan's response."""
+        """Return the response of DescribeTrainingPlan."""
         terms = self.terms
         period = {
             "Status": self.status(now),
@@ -98,7 +98,7 @@ class TrainingPlan:
 
 
 class TrainingPlans:
-    """The platform's training plans; action methods take (region, request)."""
+    """The training plans of the platform. Actions take a region and a request."""
 
     def __init__(
         self,
@@ -107,12 +107,12 @@ class TrainingPlans:
         in_use: Callable[[str], int],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set up the plans.
+        """Create an empty set of plans; see `load`.
 
         Args:
-            store: Stores the plans' records.
-            account_id: Account in the plans' ARNs.
-            in_use: Returns the number of instances of a plan (by ARN) that jobs in progress use.
+            store: Stores the records of plans.
+            account_id: The account in ARNs.
+            in_use: Returns how many instances of a plan (by ARN) are used by jobs in progress.
             clock: Returns Unix seconds.
         """
         self._store = store
@@ -124,7 +124,7 @@ class TrainingPlans:
         self._offerings: dict[tuple[str, str], Terms] = {}  # by (region, ID)
 
     def load(self) -> None:
-        """Load the records of the last server."""
+        """Load the records that an earlier server saved."""
         for plan in self._store.load_all(TrainingPlan.from_record):
             self._plans[plan.arn] = plan
 
@@ -136,9 +136,9 @@ class TrainingPlans:
         }
 
     def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return one offering with the requested terms, or none if its end or target does not fit.
+        """Return an offering with the requested terms, or none if its end or target does not fit.
 
-        The offering may start in the past, so that an expired plan can be rehearsed.
+        The offering can start in the past, which lets you rehearse with an expired plan.
         """
         refuse_unmodelled(
             *((request.get(name), name) for name in ("UltraServerType", "TrainingPlanArn"))
@@ -172,11 +172,11 @@ class TrainingPlans:
         return {"TrainingPlanOfferings": [offering]}
 
     def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Reserve an offering; no fee is charged.
+        """Reserve an offering, free of charge.
 
         Raises:
             ResourceInUse: If the name is taken.
-            ResourceNotFound: If `search` offered no such ID in the region.
+            ResourceNotFound: If `search` has not returned this offering in the region.
             NotSaved: If the plan cannot be saved.
         """
         members = ("Tags", "SpareInstanceCountPerUltraServer")
@@ -200,14 +200,14 @@ class TrainingPlans:
         return plan.describe(self._clock(), self._in_use(plan.arn))
 
     def check(self, region: str, request: Mapping[str, Any]) -> None:
-        """Check that a training job can run on its plan now, if the request names a plan.
+        """Check that a training job can now run on the plan in its request, if any.
 
-        SageMaker also accepts a plan that has not begun and lets the job wait. The platform models
-        neither this wait nor the stop of a plan's jobs at the plan's end.
+        SageMaker also accepts a plan that has not started, and lets the job wait. The platform
+        models neither this nor the stop of jobs at the end of their plan.
 
         Raises:
-            ResourceNotFound: If there is no such plan in the region.
-            ValidationException: If the plan is not active or lacks the job's instances.
+            ResourceNotFound: If the plan does not exist in the region.
+            ValidationException: If the plan is not active, or has too few or different instances.
         """
         resources = request["ResourceConfig"]
         arn = resources.get("TrainingPlanArn")
@@ -228,8 +228,8 @@ class TrainingPlans:
             )
         if terms.instance_count < resources["InstanceCount"]:
             raise validation_error(
-                f"Training plan {arn} reserves {terms.instance_count} instances, fewer than the"
-                f" job's {resources['InstanceCount']}."
+                f"Training plan {arn} reserves {terms.instance_count} instances, but the job"
+                f" needs {resources['InstanceCount']}."
             )
 
     def _find(self, arn: str) -> TrainingPlan:

@@ -1,7 +1,7 @@
-"""InstancePreferences, with which a job runs on the first of its instance types with capacity.
+"""InstancePreferences, which run a job on the first of several instance types that has capacity.
 
-The rules are from ResourceConfig and InstancePreference in SageMaker's API reference; the wording
-of the error messages is the platform's own.
+The rules are from ResourceConfig and InstancePreference in SageMaker's API reference, but the error
+messages are not AWS's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SELECTED = ("SelectedInstanceType", "SelectedInstanceCount")
 
 
 def check_preferences(request: Mapping[str, Any]) -> None:
-    """Check a request's InstancePreferences, if any.
+    """Check the InstancePreferences of a request, if any.
 
     Raises:
         ValidationException: If SageMaker would refuse them.
@@ -34,22 +34,22 @@ def check_preferences(request: Mapping[str, Any]) -> None:
         raise validation_error(f"InstancePreferences can't be combined with {excluded[0]}.")
     kinds = [each["InstanceType"] for each in preferences]
     if len(set(kinds)) < len(kinds):
-        raise validation_error("An instance type can appear only once in InstancePreferences.")
+        raise validation_error("InstancePreferences must not repeat an instance type.")
     counts = [each.get("InstanceCount") for each in preferences]
     shared = resources.get("InstanceCount")
     if any(count is None for count in counts) == (shared is None) or (
         shared is not None and any(count is not None for count in counts)
     ):
         raise validation_error(
-            "InstanceCount must be specified in each of InstancePreferences or in ResourceConfig,"
-            " but not in both."
+            "InstanceCount must be specified either in ResourceConfig or in every item of"
+            " InstancePreferences."
         )
     if 0 in counts:
         raise validation_error("InstanceCount must be greater than or equal to 1.")
 
 
 def choices(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield ResourceConfig with each preference selected in turn, or unchanged without any."""
+    """Yield ResourceConfig with each preference in turn, or unchanged if it has none."""
     preferences = resources.get("InstancePreferences")
     if not preferences:
         yield resources
@@ -60,7 +60,7 @@ def choices(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def instances_of(resources: Mapping[str, Any]) -> tuple[str, int]:
-    """Return type and number of a job's instances, from the selected or the first preference."""
+    """Return the instance type and count of a job, from its selected or first preference if any."""
     chosen = resources
     if "InstancePreferences" in resources and _SELECTED[0] not in resources:
         chosen = next(iter(choices(resources)))

@@ -1,4 +1,4 @@
-"""One training job: its request, its status, its transitions, and AWS's descriptions of it."""
+"""The record of a training job: its request, status, transitions and API descriptions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sagemaker_emulator.training.preferences import instances_of
 from sagemaker_emulator.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3
-"""Billable share of a managed spot job's training time.
+"""Billable share of the training time of a managed spot job.
 
-This assumes that spot saves 70%; AWS advertises savings of up to 90%.
+This assumes that spot saves 70%. AWS advertises savings of up to 90%.
 """
 _MESSAGES = {
     "Pending": "Training job waiting for capacity",
@@ -50,9 +50,9 @@ _FINAL_STATUS = {
     "Stopping": "Stopping",
 }
 _ACCELERATED = re.compile(r"ml\.(p|g|trn)\d")
-"""Instance families with GPUs or Neuron devices.
+"""Instance types with GPUs or Neuron devices.
 
-MaxPendingTimeInSeconds applies only to them (StoppingCondition in SageMaker's API reference).
+MaxPendingTimeInSeconds only applies to them (StoppingCondition in SageMaker's API reference).
 """
 _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 
@@ -60,26 +60,29 @@ _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 PENDING_TOO_LONG = Ending(
     "Stopped", "Training job pending time exceeded MaxPendingTimeInSeconds provided"
 )
-"""In nodesweep's words, since SageMaker's message and secondary status for it are unknown."""
+"""nodesweep's wording, since SageMaker's message and secondary status are unknown."""
 
 
 @dataclass
 class Retries:
-    """Retries of a job after InternalServerErrors, the only failures that RetryStrategy retries."""
+    """Counts the retries of a job after InternalServerErrors.
+
+    RetryStrategy only applies to these failures.
+    """
 
     most: int
-    """MaximumRetryAttempts of the request's RetryStrategy; 0 without a RetryStrategy."""
+    """MaximumRetryAttempts in the RetryStrategy of the request, or 0 without one."""
     made: int = 0
 
     def may_follow(self, ending: Ending) -> bool:
-        """Return True if a job is retried after a segment with this ending."""
+        """Return True if the job is retried after a segment that ended this way."""
         is_internal = ending.status == "Failed" and (ending.reason or "").startswith(
             "InternalServerError"
         )
         return is_internal and self.made < self.most
 
     def begin_next(self) -> str:
-        """Count a retry and return the message of its status Starting."""
+        """Count a retry and return the message for its Starting status."""
         self.made += 1
         return (
             f"Preparing the instances for training: retry {self.made} of {self.most} after an"
@@ -89,21 +92,18 @@ class Retries:
 
 @dataclass
 class TrainingJob(Job):
-    """A training job's record."""
+    """The record of a training job."""
 
     kind = "Training"
 
     transitions: list[dict[str, Any]] = field(default_factory=list)
-    """As in AWS's response: {Status, StartTime, EndTime?, StatusMessage}."""
+    """SecondaryStatusTransitions of the API: {Status, StartTime, EndTime?, StatusMessage}."""
     training_start_time: float | None = None
     training_end_time: float | None = None
     segment_start_time: float | None = None
-    """Start time of the current segment's instances.
-
-    It is None before, between and after segments.
-    """
+    """Time at which the instances of the current segment started, or None outside of segments."""
     training_seconds: float = 0.0
-    """Total duration of the segments that have ended."""
+    """Total duration of all segments that have ended."""
     final_metrics: list[dict[str, Any]] = field(default_factory=list)
     warm_pool: WarmPool | None = None
     reused_pool_of: str | None = None
@@ -152,23 +152,23 @@ class TrainingJob(Job):
 
     @property
     def max_wait_seconds(self) -> float:
-        """MaxWaitTimeInSeconds; infinity if the request has none."""
+        """MaxWaitTimeInSeconds, or infinity if it is not in the request."""
         return float(self.request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf))
 
     @property
     def wait_deadline(self) -> float:
-        """Time (Unix seconds) at which max_wait_seconds have passed."""
+        """The end of the maximum wait, in Unix seconds."""
         return self.creation_time + self.max_wait_seconds
 
     @property
     def max_pending_seconds(self) -> float:
-        """MaxPendingTimeInSeconds; infinity if absent or if the instance type ignores it."""
+        """MaxPendingTimeInSeconds, or infinity if absent or ignored for the instance type."""
         if not _ACCELERATED.match(self.instance_type):
             return math.inf
         return float(self.request["StoppingCondition"].get("MaxPendingTimeInSeconds", math.inf))
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """Return the time (Unix seconds) and the ending of the job if it stays Pending."""
+        """Return when (in Unix seconds) and how the job ends if it stays Pending."""
         pending_seconds = sum(
             phase.get("EndTime", now) - phase["StartTime"]
             for phase in self.transitions
@@ -195,9 +195,9 @@ class TrainingJob(Job):
         return f"{self.output_prefix}/model/" if plain else f"{self.output_prefix}/model.tar.gz"
 
     def enter(self, secondary_status: str, now: float, message: str | None = None) -> None:
-        """Close the current transition and open the next one.
+        """End the current transition and begin the next one.
 
-        A terminal transition ends the job and is closed immediately.
+        A terminal transition ends the job and ends immediately itself.
         """
         if self.transitions:
             self.transitions[-1].setdefault("EndTime", now)
@@ -231,7 +231,7 @@ class TrainingJob(Job):
             self.enter("Stopping", now)
 
     def complete(self, now: float) -> None:
-        """Complete the job, and drop the Stopping transition of a stop that came too late."""
+        """Complete the job, and remove the Stopping transition if a stop request came too late."""
         if len(self.transitions) > 1 and self.transitions[-1]["Status"] == "Stopping":
             self.transitions.pop()
             self.transitions[-1].pop("EndTime", None)
@@ -247,19 +247,19 @@ class TrainingJob(Job):
             self.warm_pool.end(now)
 
     def begin_segment(self, now: float) -> None:
-        """Record that the instances have started, so Downloading and billable time begin."""
+        """Record that the instances have started, which begins Downloading and billable time."""
         self.training_start_time = self.training_start_time or now
         self.segment_start_time, self.training_end_time = now, None
         self.enter("Downloading", now)
 
     def end_segment(self, now: float) -> None:
-        """Record that the instances are gone; do nothing if there are none."""
+        """Record that the instances were released, if there were any."""
         if self.segment_start_time is not None:
             self.training_seconds += now - self.segment_start_time
             self.segment_start_time, self.training_end_time = None, now
 
     def shift(self, seconds: float) -> None:
-        """Shift all of the job's times except its warm pool's, which begin at the job's end."""
+        """Shift all times of the job except those of its warm pool, which begin when it ends."""
         for transition in self.transitions:
             transition |= {
                 name: transition[name] + seconds
@@ -288,7 +288,7 @@ class TrainingJob(Job):
         )
 
     def describe(self, now: float) -> dict[str, Any]:
-        """Return DescribeTrainingJob's response: the echoed request and the job's state so far."""
+        """Return the response of DescribeTrainingJob: the request and the current state."""
         answer = described_request(self.request) | super().summary(now)
         answer |= {
             "SecondaryStatus": self.secondary_status,
@@ -303,10 +303,10 @@ class TrainingJob(Job):
         return answer | self._billing() | self._pool_status(now)
 
     def _billing(self) -> dict[str, Any]:
-        """Return the response's members on times and billing.
+        """Return the members of the response with times and billing.
 
-        A job whose instances never started has none. The seconds appear once the last segment has
-        ended.
+        There are none if the instances never started. The seconds are added once the last segment
+        has ended.
         """
         if self.training_start_time is None:
             return {}

@@ -1,4 +1,4 @@
-"""Runners of training jobs: their interface, and the runner on an engine's real nodes."""
+"""The interface of training job runners, and the runner that uses real nodes."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from sagemaker_emulator.training.record import TrainingJob
 
 
 class JobRunner(Runner[TrainingJob], Protocol):
-    """The interface of runners that `TrainingJobs` uses."""
+    """The interface of the runners that `TrainingJobs` uses."""
 
     def isolation(self) -> str:
-        """Return a phrase that describes how nodes are isolated."""
+        """Return a short description of how nodes are isolated."""
 
     def starting_text(self, job: TrainingJob) -> str:
-        """Return the text about a job's nodes for the job's Starting message.
+        """Return the part of the Starting message that describes the nodes of a job.
 
-        The text begins "Emulated nodes: …" or "Simulated: …", possibly after a note.
+        It begins with "Emulated nodes: …" or "Simulated: …", possibly after a note.
         """
 
 
 class EngineTrainingRunner(EngineRunner[TrainingJob]):
-    """Runs training jobs on an engine's real nodes."""
+    """Runs training jobs on the real nodes of an engine."""
 
     execution = TrainingExecution
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Check that this machine's nodes support the request.
+        """Check that nodes on this machine support the request.
 
         Raises:
-            ValidationException: If the nodes do not support it.
+            ValidationException: If the nodes do not support the request.
         """
         check_runnable(request)
         algorithm = request["AlgorithmSpecification"]

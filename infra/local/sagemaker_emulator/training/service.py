@@ -1,4 +1,4 @@
-"""SageMaker's actions on training jobs: Create, Describe, Update, Stop, Delete and List."""
+"""The SageMaker API for training jobs: Create, Describe, Update, Stop, Delete and List."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TrainingApi(JobApi[TrainingJobs]):
         return {"TrainingJobArn": self._jobs.update(region, request).arn}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the requested page of job summaries, also filtered by warm pool and plan."""
+        """Return a page of job summaries, which can be filtered by warm pool and training plan."""
         wanted, plan = request.get("WarmPoolStatusEquals"), request.get("TrainingPlanArnEquals")
         summaries = [
             summary
@@ -55,7 +55,6 @@ class TrainingApi(JobApi[TrainingJobs]):
         return self._listing.page(summaries, request)
 
     def _refuse_missing_data(self, region: str, request: dict[str, Any]) -> None:
-        """Check that the input data exists, as SageMaker does before it accepts a job."""
         for channel in request.get("InputDataConfig", []):
             if "S3DataSource" not in channel["DataSource"]:
                 continue

@@ -1,8 +1,8 @@
-"""Warm pools: the state of a job's instances after its end, computed from its record and the time.
+"""Warm pools, which are computed from the record of a job and the current time.
 
-A pool belongs to the job that keeps it and ends when a matching job reuses the instances. No thread
-updates it, since its status and retained time follow from the times at which it became available
-and ended, and from its keep-alive period.
+A pool belongs to the job that keeps it, and ends when a matching job reuses the instances. No
+thread updates a pool, since its status and retained time follow from its keep-alive period and from
+the times at which it became available and ended.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sagemaker_emulator.training.preferences import instances_of
 
 @dataclass
 class WarmPool:
-    """A job's pool. Times are in Unix seconds, None until they occur."""
+    """The warm pool of a job. Times are in Unix seconds, or None if they are in the future."""
 
     keep_alive_seconds: int
     available_since: float | None = None
     ended_at: float | None = None
-    """Time at which the instances were reused or released."""
+    """The time at which the instances were reused or released."""
     reused_by: str | None = None
 
     def status(self, now: float) -> str:
@@ -35,7 +35,7 @@ class WarmPool:
         return "Available" if now < self.available_since + self.keep_alive_seconds else "Terminated"
 
     def retained_seconds(self, now: float) -> int:
-        """Return the seconds for which the instances were retained for a next job.
+        """Return for how many seconds the instances were retained.
 
         AWS bills these seconds like training time.
         """
@@ -55,21 +55,24 @@ class WarmPool:
         return answer | ({"ReusedByJob": self.reused_by} if self.reused_by is not None else {})
 
     def keep(self, now: float) -> None:
-        """Record that the job has ended with healthy instances; a period of 0 releases them."""
+        """Record that the job has ended and its instances are healthy.
+
+        A keep-alive period of 0 releases the instances.
+        """
         self.available_since = now
         if self.keep_alive_seconds == 0:
             self.ended_at = now
 
     def end(self, now: float, reused_by: str | None = None) -> None:
-        """Pass the instances to another job or release them; do nothing if the pool has ended."""
+        """Pass the instances to another job or release them, unless the pool has already ended."""
         if self.status(now) in ("InUse", "Available"):
             self.ended_at, self.reused_by = now, reused_by
 
 
 def is_kept(secondary_status: str, failure_reason: str | None, was_launched: bool) -> bool:
-    """Return True if a job that ended this way leaves its instances to a warm pool.
+    """Return True if a warm pool keeps the instances of a job that ended this way.
 
-    Instances that never started or that may have caused the failure are not kept.
+    Instances that never started, or that may have caused the failure, are not kept.
     """
     if not was_launched:
         return False
@@ -81,7 +84,7 @@ def is_kept(secondary_status: str, failure_reason: str | None, was_launched: boo
 def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values that must be equal for a job to reuse a pool.
 
-    They are taken from AWS's developer guide ("Matching training jobs").
+    Source: "Matching training jobs" in AWS's developer guide.
     """
     resources, vpc = request["ResourceConfig"], request.get("VpcConfig") or {}
     return (
@@ -97,12 +100,12 @@ def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def instances_in(pools: Iterable[tuple[WarmPool, int]], now: float) -> int:
-    """Return the number of instances in pools, given as (pool, instance count) pairs."""
+    """Return the total number of instances in use or available in pools."""
     return sum(count for pool, count in pools if pool.status(now) in ("InUse", "Available"))
 
 
 def _session_tags(request: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the state of session tag chaining and, if enabled, the tag keys to match."""
+    """Return whether session tag chaining is enabled and, if so, the tag keys to match."""
     if not (request.get("SessionChainingConfig") or {}).get("EnableSessionTagChaining"):
         return (False, ())
     return (True, tuple(sorted(tag["Key"] for tag in request.get("Tags", []))))

@@ -1,6 +1,6 @@
 """The time window in which a job trained, as reported by its program.
 
-Reports show the nodes' attainment during this window, which excludes, for instance, the import of
+Reports show the attainment of the nodes in this window, which excludes, for example, the import of
 libraries before training (docs/method.md, "Attainment").
 """
 
@@ -20,9 +20,9 @@ from typing import Any
 _METRICS_FILE = "metrics.json"
 _MOST_FILE_BYTES = 2**20
 _MOST_DEPTH, _MOST_FOLDERS = 3, 200
-"""Limits of the search in a node's output folder, so that it does not delay a job's end."""
+"""Limits of the search in output folders, which must not delay the end of a job."""
 _MOST_LINE_CHARACTERS = 10_000
-# The fields as the report parses them (docs/own-code.md, "Lines in the log").
+# The same fields that the report parses (docs/own-code.md, "Lines in the log").
 _FIELD = re.compile(
     r"(?:^|[\s;,])(train_seconds|run_start_unix_seconds|step)=([-+]?[0-9.]+(?:[eE][-+]?\d+)?)"
     r"(?=[;,\s]|$)"
@@ -30,7 +30,7 @@ _FIELD = re.compile(
 
 
 class TrainWindow:
-    """The window of one run; call `feed` (thread-safe) for every log line, then `of`."""
+    """Finds the window of a run. Call `feed` (thread-safe) for every log line, then `of`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,13 +39,13 @@ class TrainWindow:
         self._longest: tuple[float, float] | None = None  # train_seconds, and when it was logged
 
     def feed(self, line: str, at_unix_seconds: float) -> None:
-        """Parse a line of a node's log, written at `at_unix_seconds`."""
+        """Parse a line that a node logged at `at_unix_seconds`."""
         for name, value in _FIELD.findall(line[:_MOST_LINE_CHARACTERS]):
             if (number := _number(value)) is not None:
                 self.note(name, number, at_unix_seconds)
 
     def note(self, name: str, value: float, at_unix_seconds: float) -> None:
-        """Record a named value from a line or a metric definition."""
+        """Record a value from a log line or a metric definition."""
         with self._lock:
             if name == "train_seconds" and value > 0:
                 self._longest = max(self._longest or (0.0, 0.0), (value, at_unix_seconds))
@@ -55,10 +55,10 @@ class TrainWindow:
                 self._first_step_at = min(self._first_step_at, at_unix_seconds)
 
     def of(self, output_folders: Iterable[Path]) -> tuple[float, float] | None:
-        """Return the window in Unix seconds; an infinite end stands for the nodes' end.
+        """Return the start and end of the window in Unix seconds, or None if unknown.
 
-        The window comes from metrics.json in the nodes' output, or else from the log. Return None
-        if neither contains one.
+        They come from metrics.json in the output of the nodes, or else from the log. An infinite
+        end means that the window lasts until the nodes end.
         """
         paths = (path for folder in output_folders for path in _metrics_files(folder))
         told = [window for path in paths if (window := _of_file(path))]
@@ -95,11 +95,14 @@ def _metrics_files(folder: Path) -> list[Path]:
 
 
 def _of_file(path: Path) -> tuple[float, float] | None:
-    """Return a file's window, or None; without a start time, it ends when the file was written."""
+    """Return the window in a file, or None if the file is unusable.
+
+    If the file has no start time, the window ends when the file was written.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_FILE_BYTES:
-            return None  # a pipe would never end
+            return None  # reading a pipe could block
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None

@@ -1,4 +1,4 @@
-"""Access of another user of this machine, and of a training job, to the platform's port."""
+"""Access to the platform by other users of this machine and by training jobs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_another_user_of_the_machine_is_refused_in_awss_words(
 
 
 def test_who_knows_the_id_and_not_the_secret_is_refused(platform: SimpleNamespace) -> None:
-    """The ID is part of presigned URLs, which users pass on."""
+    """Presigned URLs, which users share, contain the id."""
     key_id = access_keys(platform.state_dir).user.id
     assert code_of(client_with(platform, "s3", key_id).list_buckets) == "SignatureDoesNotMatch"
     assert (
@@ -149,7 +149,7 @@ def test_a_presigned_url_opens_one_object_until_it_expires(
 def send(
     url: str, headers: dict[str, str], body: bytes = b"", method: str = "GET"
 ) -> tuple[int, str]:
-    """Send exactly this request; return the status and the text of the response."""
+    """Send exactly this request, and return the status and the text of the response."""
     request = urllib.request.Request(url, data=body or None, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=300) as answer:
@@ -180,7 +180,7 @@ CREATE, BUILD = json.dumps(job_request("by-link")).encode(), b'{"projectName": "
 def test_a_link_opens_its_object_and_calls_nothing(
     platform: SimpleNamespace, owner: str, headers: dict[str, str], body: bytes
 ) -> None:
-    """The signature in a link covers none of these headers, and no body."""
+    """The signature of a link covers neither these headers nor a body."""
     key = getattr(access_keys(platform.state_dir), owner)
     s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3v4")
     place = {"Bucket": "results", "Key": "linked"}
@@ -197,8 +197,9 @@ def test_a_link_opens_its_object_and_calls_nothing(
 
 @pytest.mark.parametrize("is_virtual", [False, True])
 def test_signature_version_2_opens_nothing(platform: SimpleNamespace, is_virtual: bool) -> None:
-    """Signature version 2 does not cover Host, so a link to a key in one bucket would open the same
-    key in another."""
+    """Signature version 2 does not sign the Host header, so a link would also be valid for the same
+    key in other buckets.
+    """
     key = access_keys(platform.state_dir).user
     s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3")
     platform.s3.put_object(Bucket="results", Key="linked", Body=b"shared")
@@ -222,7 +223,7 @@ def test_a_signature_holds_for_a_quarter_of_an_hour(
     minutes: int,
     passes: bool,
 ) -> None:
-    """A recorded request must not be sent again a day later."""
+    """A recorded request must not be accepted a day later."""
     date = (datetime.now(UTC) + timedelta(minutes=minutes)).strftime("%Y%m%dT%H%M%SZ")
     body = b"" if service == "s3" else b"{}"
     headers = {"Host": urlsplit(platform.endpoint).netloc, "X-Amz-Date": date}
@@ -318,8 +319,9 @@ def test_a_link_to_a_cbor_path_calls_nothing(platform: SimpleNamespace) -> None:
 
 
 def test_a_call_signed_for_another_service_is_not_taken(platform: SimpleNamespace) -> None:
-    """A signature for S3 does not cover the target header unless it names it, so the scope must be
-    that of the service."""
+    """A signature for S3 does not have to cover the target header, so the service in the scope must
+    match.
+    """
     key = access_keys(platform.state_dir).user
     sagemaker = client_with(platform, "sagemaker", key.id, key.secret)
     sagemaker.meta.events.register("choose-signer.*.*", lambda signing_name, context, **_: "v4")
@@ -356,7 +358,7 @@ def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> No
 
 
 def test_a_jobs_key_reads_and_deletes_what_other_jobs_wrote(platform: SimpleNamespace) -> None:
-    """All jobs have the same key, as docs/security.md says."""
+    """All jobs share a key (docs/security.md)."""
     platform.s3.create_bucket(Bucket="of-another")
     platform.s3.put_object(Bucket="of-another", Key="sweep.json", Body=b"theirs")
     platform.logs.create_log_group(logGroupName="of-another")
@@ -391,7 +393,7 @@ def test_and_nothing_else(
 
 
 def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNamespace) -> None:
-    """The target header decides where a request goes, as well as the signed service."""
+    """The target header and the signed service both determine which service gets a request."""
     node = access_keys(platform.state_dir).node
 
     codebuild = client_with(platform, "codebuild", node.id, node.secret)
@@ -413,7 +415,7 @@ def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNames
 def test_not_by_a_second_scope_in_the_header(
     platform: SimpleNamespace, service: str, form: str
 ) -> None:
-    """The gate and moto must read the same service in the header."""
+    """The gate and moto must read the same service from the header."""
     node = access_keys(platform.state_dir).node
     url = f"{platform.endpoint}/"
     request = AWSRequest("GET", url, {"Content-Type": "application/x-www-form-urlencoded"})
@@ -443,7 +445,7 @@ def as_role(platform: SimpleNamespace, service: str, given: dict[str, Any], **co
 
 
 def test_an_assumed_roles_credentials_are_taken_as_on_aws(platform: SimpleNamespace) -> None:
-    """boto3 assumes the role itself if a profile names role_arn, as in docs/aws.md."""
+    """boto3 assumes the role if a profile contains role_arn (docs/aws.md)."""
     given = assume(platform)
     assert as_role(platform, "sagemaker", given).list_training_jobs()["TrainingJobSummaries"] == []
     assert (
@@ -545,14 +547,14 @@ def test_an_unmodified_client_takes_the_file(
 def test_a_jobs_key_reaches_no_account_settings_of_s3(
     platform: SimpleNamespace, host: str, path: str
 ) -> None:
-    """S3 Control is signed like S3; moto distinguishes it by path or host."""
+    """S3 Control is signed like S3, and moto tells them apart by path or host."""
     keys = access_keys(platform.state_dir)
     address = platform.endpoint.replace("127.0.0.1", f"{host}localhost") + path
     statuses = []
     for key in (keys.node, keys.user):
         request = AWSRequest("GET", address, {"x-amz-account-id": "000000000000"})
         S3SigV4Auth(Credentials(key.id, key.secret), "s3", "us-east-1").add_auth(request)
-        local = platform.endpoint + path  # whatever the name is led to
+        local = platform.endpoint + path  # whatever the name resolves to
         headers = {**dict(request.headers.items()), "Host": address.split("/")[2]}
         statuses.append(send(local, headers)[0])
     assert statuses[0] == 403 and statuses[1] != 403, "the user's key does"

@@ -1,4 +1,4 @@
-"""moto's control API and metadata cannot be reached by any form of address."""
+"""moto's control API and instance metadata cannot be reached by any form of address."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORMS = ["path", "virtual host", "encoded", "doubled slashes", "absolute", "abso
 
 
 def addressed(form: str, port: int, bucket: str, rest: str) -> tuple[str, str]:
-    """Return (Host header, request target) of one form of an address."""
+    """Return the Host header and the request target for a form of address."""
     encoded = "".join(f"%{ord(character):02x}" for character in bucket)
     local, virtual = f"127.0.0.1:{port}", f"{bucket}.localhost:{port}"
     path, question, query = rest.partition("?")
@@ -56,10 +56,10 @@ def addressed(form: str, port: int, bucket: str, rest: str) -> tuple[str, str]:
 def status_of(
     platform: SimpleNamespace, key: str, method: str, host: str, target: str, service: str = "s3"
 ) -> tuple[int, bytes]:
-    """Send exactly this request with a valid signature of the key; return status and body."""
+    """Send exactly this request, signed with the key, and return the status and the body."""
     parts = urlsplit(target) if target.startswith("http") else None
     uri = target if parts is None else target.removeprefix(f"http://{parts.netloc}")
-    uri = "/" + uri.lstrip("/")  # as the HTTP server reads it, which is what has to be signed
+    uri = "/" + uri.lstrip("/")  # signed as the HTTP server reads it
     pair = getattr(access_keys(platform.state_dir), key)
     request = AWSRequest(method, f"http://{host}{uri}", {"x-amz-account-id": "000000000000"})
     signer = (S3SigV4Auth if service == "s3" else SigV4Auth)(

@@ -21,7 +21,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
 
 
 def create(served: SimpleNamespace, path: str) -> tuple[int, str]:
-    """Send the call unchanged, without the client's own check of the name."""
+    """Create a bucket without the name check of the client."""
     key = access_keys(served.state_dir).user
     request = AWSRequest("PUT", f"{served.endpoint}/{path}", {})
     S3SigV4Auth(Credentials(key.id, key.secret), "s3", "us-east-1").add_auth(request)

@@ -116,7 +116,7 @@ def test_what_is_no_checksum_is_refused(served: SimpleNamespace, name: str, said
 
 
 def test_signed_hash_of_the_body_is_compared(served: SimpleNamespace) -> None:
-    """The hash is that of a client that sends no other checksum."""
+    """Some clients send only this hash and no other checksum."""
     code, answer = put(served, "signed", BODY, hashlib.sha256(b"other").hexdigest())
     assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
     assert put(served, "signed", BODY, hashlib.sha256(BODY).hexdigest())[0] == 200
@@ -166,8 +166,9 @@ def test_what_is_no_hash_of_a_body_is_refused(served: SimpleNamespace, signed: s
 
 
 def test_chunks_are_signed_as_in_awss_example() -> None:
-    """Signature calculations for the authorization header: transferring a payload in multiple
-    chunks (Amazon S3 API reference)."""
+    """The example is from "Transferring a payload in multiple chunks" in the Amazon S3 API
+    reference.
+    """
     environ: dict[str, Any] = {"HTTP_X_AMZ_CONTENT_SHA256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}
     parts = [
         (b"a" * 65_536, "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"),
@@ -255,7 +256,7 @@ def test_signed_chunks_and_their_trailer_are_compared(served: SimpleNamespace, n
 def put(
     served: SimpleNamespace, key: str, body: bytes, signed: str, **headers: str
 ) -> tuple[int, str]:
-    """Return status and response of a PutObject whose x-amz-content-sha256 is `signed`."""
+    """Return the status and the response of a PutObject with this x-amz-content-sha256."""
 
     class Signer(S3SigV4Auth):
         def payload(self, request: Any) -> str:
@@ -344,7 +345,7 @@ def test_checksum_of_an_object_of_parts(served: SimpleNamespace, name: str) -> N
 
 
 def test_checksums_survive_a_restart(tmp_path: Path) -> None:
-    """This includes checksums that botocore can compute only with a further package."""
+    """This includes checksums that botocore can only compute with an additional package."""
     with contextmanager(serve_platform)(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="checked")
         for name, said in SAID.items():
@@ -358,7 +359,7 @@ def test_checksums_survive_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_versioned", [False, True])
 def test_null_version_of_an_object(served: SimpleNamespace, is_versioned: bool) -> None:
-    """rclone requests it after a multipart upload."""
+    """rclone requests this version after a multipart upload."""
     place = {"Bucket": f"null-{is_versioned}".lower(), "Key": "k"}
     served.s3.create_bucket(Bucket=place["Bucket"])
     served.s3.put_object(**place, Body=BODY)

@@ -80,7 +80,7 @@ UNHEARD_OF = [
         "UnknownOperationException",
     ),
 ]
-"""(service, headers, body, code) of calls that the service's model does not have."""
+"""(service, headers, body, code) of calls that are not in the model of the service."""
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ UNHEARD_OF = [
 def test_operation_that_no_model_has(
     platform: SimpleNamespace, service: str, headers: dict[str, str], body: bytes, code: str
 ) -> None:
-    """The error is the caller's mistake; after status 500 a client would retry."""
+    """The caller is at fault, and clients would retry after status 500."""
     answer = send(platform, service, "POST", "/", headers, body)
     assert answer.status_code == 400
     assert code in answer.text
@@ -129,7 +129,7 @@ WRONG: list[tuple[str, str, str, dict[str, str], bytes, str]] = [
         "MalformedPolicyDocument",
     ),
 ]
-"""(service, method, path, headers, body, code) of calls that are wrong by themselves."""
+"""(service, method, path, headers, body, code) of invalid calls."""
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_s3s_own_words(platform: SimpleNamespace) -> None:
 def test_s3s_errors_are_its_own_whatever_the_object_is(
     platform: SimpleNamespace, content_type: str
 ) -> None:
-    """A write that must not replace an object gets status 412, which clients recognize."""
+    """A conditional write of an existing object fails with status 412, which clients recognize."""
     platform.s3.create_bucket(Bucket="kept-objects")
     request = {
         "Bucket": "kept-objects",
@@ -189,7 +189,7 @@ def test_s3s_errors_are_its_own_whatever_the_object_is(
 
 
 def test_cbor(platform: SimpleNamespace) -> None:
-    """A client that uses AWS's newest protocol reads errors in CBOR only."""
+    """Clients that use AWS's newest protocol can only read errors in CBOR."""
     headers = {
         "smithy-protocol": "rpc-v2-cbor",
         "Content-Type": "application/cbor",
@@ -267,7 +267,7 @@ def send(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> Any:
-    """Send a signed request that no client of nodesweep would send."""
+    """Send a signed request that nodesweep's clients would not send."""
     request = AWSRequest(method, platform.endpoint + path, headers or {}, body)
     credentials = session(platform.endpoint, "us-east-1").get_credentials()
     signer = S3SigV4Auth if service == "s3" else SigV4Auth
@@ -276,8 +276,9 @@ def send(
 
 
 def test_paths_without_a_service_of_that_name(platform: SimpleNamespace) -> None:
-    """A signing name that is not the name of a model: paths and JSON, as most services have
-    them."""
+    """If the signing name is not the name of a model, the service uses paths and JSON, like most
+    services.
+    """
     answer = send(platform, "no-such-service", "GET", "/things")
     assert answer.status_code == 404
     assert (

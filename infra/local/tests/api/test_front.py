@@ -1,4 +1,4 @@
-"""The platform's own page, and requests that belong to AWS's services instead of that page."""
+"""The status page of the platform, and similar requests to AWS services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def front(status: dict[str, Any]) -> Client:
 
 
 def test_status_of_a_platform_on_its_way_out_is_unavailable() -> None:
-    """After status 200, a run would adopt an endpoint that is about to end."""
+    """After status 200, a run would use an endpoint that is about to close."""
     assert front({"running": True}).get("/_nodesweep/status").status_code == 200
     assert front({"running": False, "stopping": True}).get("/_nodesweep/status").status_code == 503
 

@@ -76,9 +76,9 @@ def test_xml_that_is_made_to_hurt_is_the_clients_mistake(
         body = BOMBS[bomb].encode()
         request = AWSRequest(method, url, {"Content-Type": "application/xml"}, body)
         S3SigV4Auth(Credentials(key.id, key.secret), "s3", "us-east-1").add_auth(request)
-        began = time.process_time()  # of the platform's threads too
+        began = time.process_time()  # including the threads of the platform
         status, text = send(url, dict(request.headers), body, method)
-        # what moto does not have is a 501
+        # operations that moto lacks return 501
         is_refused = status == 501 or (400 <= status < 500 and "MalformedXML" in text)
         if not is_refused or time.process_time() - began > 5:
             failed[method, path] = status, text[:100]

@@ -1,5 +1,4 @@
-"""Listings of buckets agree page by page with moto's own listing, or with AWS where moto is
-wrong."""
+"""Pages of bucket listings match moto's listings, or AWS if moto is wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ KEYS = st.lists(st.text("ab/é", min_size=1, max_size=6), unique=True, max_size=
 
 
 def by_theirs(keys: list[str], prefix: str, delimiter: str | None, after: str) -> list[str]:
-    """Return the keys and common prefixes of a listing as moto 5.2 computes them from all keys."""
+    """Return the keys and common prefixes that moto 5.2 computes from all keys."""
     found = set()
     for key in keys:
         rest = key[len(prefix) :]
@@ -30,7 +29,7 @@ def by_theirs(keys: list[str], prefix: str, delimiter: str | None, after: str) -
 
 
 def a_bucket(keys: list[str]) -> tuple[S3Backend, Any]:
-    """Create a bucket with these keys, named anew, since moto keeps a list of all names."""
+    """Create a bucket with these keys and a new name, since moto keeps a list of all names."""
     backend = S3Backend("us-east-1", "123456789012")
     bucket = backend.create_bucket(f"listed-{uuid4()}", "us-east-1")
     for key in keys:

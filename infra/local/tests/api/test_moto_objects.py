@@ -1,4 +1,4 @@
-"""The fast path to an object returns the same response as GetObject."""
+"""Reading an object from moto's memory returns the same response as GetObject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches of moto, and uses of its private parts, are all in one file."""
+"""All patches of moto, and all uses of its private names, are listed in one file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATCHES_FILE = "moto_patches.py"
 
 
 def motos_names(tree: ast.Module) -> set[str]:
-    """Return the names by which a file refers to parts of moto."""
+    """Return the names in a file that refer to parts of moto."""
     return {
         alias.asname or alias.name.partition(".")[0]
         for node in ast.walk(tree)
@@ -43,7 +43,7 @@ def changed_parts(source: str) -> list[str]:
 
 
 def private_parts(source: str) -> set[str]:
-    """Return the private names of moto that a file uses and does not define itself."""
+    """Return the private names of moto that a file uses but does not define."""
     tree = ast.parse(source)
     if not motos_names(tree):
         return set()
@@ -101,5 +101,5 @@ def test_every_change_has_its_reason_and_is_made() -> None:
 
 
 def test_the_rows_were_compared_with_the_moto_that_is_installed() -> None:
-    """After an update of moto, compare every row with the new version, then change the constant."""
+    """After an update of moto, review all rows for the new version, then change the constant."""
     assert version("moto") == MOTO_VERSION

@@ -99,14 +99,14 @@ MAY_BE_EMPTY = {
     "CreateBucketConfiguration",
     "NotificationConfiguration",
     "BucketLoggingStatus",
-    "PublicAccessBlockConfiguration",  # moto answers as S3 does: InvalidRequest
-    "AccessControlPolicy",  # moto: MalformedACLError
+    "PublicAccessBlockConfiguration",  # like S3, moto responds with InvalidRequest
+    "AccessControlPolicy",  # moto responds with MalformedACLError
     "WebsiteConfiguration",
-    "Retention",  # takes it away
+    "Retention",  # removes it
     "RestoreRequest",
 }
 NOT_NEEDED = {"PUT /made", "PUT /plain?acl", "PUT /plain/key?acl"}
-"""Answers without a body have the error in their headers."""
+"""Responses without a body have the error in their headers."""
 
 
 class Caller:
@@ -130,7 +130,7 @@ class Caller:
         self._etag = part["ETag"].strip('"')
 
     def __call__(self, operation: str, xml: str) -> tuple[int, str]:
-        """Send the body; return the status and the error code."""
+        """Send the body, and return the status and the error code."""
         method, _, path = operation.format(upload=self._place["UploadId"]).partition(" ")
         body = xml.replace("{etag}", self._etag).encode()
         request = AWSRequest(method, self._endpoint + path, {}, body)
@@ -152,7 +152,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
 
 
 def wrong_shapes(xml: str) -> Iterator[tuple[str, str]]:
-    """Yield (description, body) for bodies that match no S3 schema of this operation."""
+    """Yield (description, body) for bodies that do not match the operation's schema."""
     root = ElementTree.fromstring(xml)
     yield "wrong root", "<Foo/>"
     yield "text as root", f"<{root.tag}>text</{root.tag}>"
@@ -183,7 +183,7 @@ def wrong_shapes(xml: str) -> Iterator[tuple[str, str]]:
 
 
 def any_change(xml: str) -> Iterator[tuple[str, str]]:
-    """Yield (description, body) for bodies some of which S3 may accept."""
+    """Yield (description, body) for bodies that S3 might accept."""
     root = ElementTree.fromstring(xml)
     for index, element in enumerate(root.iter()):
         for how in ("emptied", "text", "mixed", "attribute", "missing", "twice"):

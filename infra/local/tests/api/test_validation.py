@@ -1,4 +1,4 @@
-"""CreateTrainingJob refuses what SageMaker refuses, with the same messages."""
+"""CreateTrainingJob refuses the same requests as SageMaker, with the same messages."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_unknown_image_fails_the_job(platform: SimpleNamespace) -> None:
 
 
 def test_missing_output_bucket_is_refused(platform: SimpleNamespace) -> None:
-    """The job is refused before it trains in vain."""
+    """Without the bucket, the results of the job would be lost."""
     output = {"S3OutputPath": "s3://absent-bucket/x"}
     code, message = refusal(platform, job_request("no-bucket", OutputDataConfig=output))
     assert code == "ValidationException"
@@ -242,7 +242,7 @@ def test_missing_output_bucket_is_refused(platform: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("uri", ["https://results/jobs", "s3:///jobs"])
 def test_output_that_is_no_s3_uri_is_refused(platform: SimpleNamespace, uri: str) -> None:
-    """The first part of another URI's path is not a bucket."""
+    """The first part of the path of a different URI is not a bucket."""
     request = job_request("no-s3-uri", OutputDataConfig={"S3OutputPath": uri})
     code, message = refusal(platform, request)
     assert code == "ValidationException"

@@ -1,4 +1,4 @@
-"""Buildspecs that are read, and buildspecs that are refused."""
+"""Buildspecs that are accepted, and buildspecs that are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sagemaker_emulator.builds.execution import BuildExecution, PhaseFailure
 
 
 def execution_of(buildspec: str | None, **variables: str) -> BuildExecution:
-    """Return a build with these variables, of which the tests read only the buildspec."""
+    """Return the execution of a build with these variables."""
     build: Any = SimpleNamespace(
         region="us-east-1",
         buildspec=buildspec,
@@ -28,7 +28,7 @@ def execution_of(buildspec: str | None, **variables: str) -> BuildExecution:
 
 
 def test_dockerfile_alone_is_built_and_pushed(tmp_path: Path):
-    """The log shows the commands, which therefore do not contain the values of build arguments."""
+    """The log shows the commands, so they must not contain the values of build arguments."""
     variables = {"IMAGE_REPO_URI": "127.0.0.1:5000/a b", "BUILD_ARG_BASE": "s3cr3t"}
     spec = execution_of(None, **variables, **{"BUILD_ARG_x-y": "no name"})._read_buildspec(tmp_path)
     build, push = spec.phases["build"].commands

@@ -1,4 +1,4 @@
-"""ECR's responses when a registry is behind it, and the effect of a push on them."""
+"""ECR responses with a registry, and the effect of pushes on them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_login_is_at_the_registry(ecr):
 
 def test_pushed_image_is_in_ecr_with_its_digest(registry, ecr):
     registry.pushed("images", "one", A)
-    registry.pushed("images", "one", A)  # again: no error
+    registry.pushed("images", "one", A)  # pushing it again is not an error
     details = ecr.describe_images(repositoryName="images", imageIds=[{"imageTag": "one"}])[
         "imageDetails"
     ]

@@ -1,4 +1,4 @@
-"""An engine with an image of a few lines."""
+"""Fixtures for an engine with a tiny image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sagemaker_emulator.interfaces import JobSpec
 
 @pytest.fixture(autouse=True)
 def own_training_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep short tests from queueing behind another platform's training job on this machine."""
+    """Keep tests from waiting for a training job of another platform on this machine."""
     slot = functools.partial(training_slot, address=f"\0test-{tmp_path}")
     monkeypatch.setattr(exclusive_engine, "training_slot", slot)
 
@@ -70,9 +70,9 @@ def bench(
     network: Network,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Bench]:
-    """An engine, once as this machine allows and once without namespaces.
+    """An engine, with the namespaces that this machine allows and without any.
 
-    Tests for which the two don't differ are marked `once`.
+    Tests that don't depend on namespaces are marked `once`.
     """
     monkeypatch.setattr(Containment, "find", lambda scratch: containment)
     monkeypatch.setattr(process_engine, "find_network", lambda block, problem: network)

@@ -1,4 +1,4 @@
-"""Engines with images of a few lines, whose `train` is a script without toolkit or torch."""
+"""Engines with tiny images, whose `train` is a script without toolkit or torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sagemaker_emulator.engine.run.job_run import RunTimes
 from sagemaker_emulator.interfaces import JobSpec, Node, RunResult
 
 once = pytest.mark.parametrize("bench", ["contained"], indirect=True)
-"""For tests of behavior that is the same with and without namespaces."""
+"""Marks tests of behavior that is the same with and without namespaces."""
 PROLOGUE = """
 import json, os, pathlib, signal, socket, subprocess, sys, time
 ml = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"])
@@ -29,7 +29,7 @@ def fail(text, code=1):
     sys.exit(code)
 """
 HANG_SECONDS = 300.0
-"""A limit that only a hang reaches, on a machine however slow."""
+"""A limit that only a hang exceeds, even on a slow machine."""
 TIMES = RunTimes(
     failure_grace_seconds=1.0,
     misleading_failure_grace_seconds=3.0,
@@ -45,7 +45,7 @@ class OneImage:
     folder: Path
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return the image's folder, unless the URI contains "missing"."""
+        """Return the folder of the image, or None if the URI contains "missing"."""
         return None if "missing" in image_uri else self.folder
 
     def images(self) -> list[tuple[str, str, str]]:
@@ -55,7 +55,7 @@ class OneImage:
 
 @dataclass
 class Bench:
-    """An engine, its image, and the lines its nodes printed."""
+    """An engine, its image, and the lines that its nodes have printed."""
 
     engine: ProcessEngine
     image: Path
@@ -68,7 +68,7 @@ class Bench:
         write_train(self.image, source)
 
     def wait(self, **seconds: float) -> None:
-        """Change fields of RunTimes; HANG_SECONDS lets a program finish what it does meanwhile."""
+        """Change fields of RunTimes. With HANG_SECONDS, programs have time to finish."""
         self.engine._times = replace(self.engine._times, **seconds)
 
     def run(
@@ -98,7 +98,7 @@ class Bench:
         return on_line
 
     def said(self, host: str) -> list[str]:
-        """Return the lines that one node's program printed."""
+        """Return the lines that the program of a node has printed."""
         return [
             text for who, text in self.lines if who == host and not text.startswith("[platform]")
         ]
@@ -125,7 +125,7 @@ def write_image(folder: Path, **environment: str) -> Path:
 
 
 def add_environment(image: Path) -> None:
-    """Add an empty virtual environment, for jobs with their own entry point."""
+    """Add an empty virtual environment, for jobs with an entry point in the request."""
     venv = image / "venv"
     (venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages").mkdir(parents=True)
     (venv / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")

@@ -33,7 +33,7 @@ from sagemaker_emulator.interfaces import JobSpec, Node
 def platform_with(
     folder: Path, *faults: dict[str, Any], **options: Any
 ) -> Iterator[SimpleNamespace]:
-    """Serve a platform with a fault plan; its programs print a line, then wait or end."""
+    """Serve a platform with a fault plan, whose programs print a line and then wait or end."""
 
     def line(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
         say("step 1")
@@ -46,7 +46,7 @@ def platform_with(
 
 
 def codes(call: Callable[[], Any], count: int) -> list[str | None]:
-    """Return the error code of each of `count` calls; None for a call that succeeded."""
+    """Return the error codes of `count` calls, with None for calls that succeeded."""
     found: list[str | None] = []
     for _ in range(count):
         try:
@@ -71,8 +71,10 @@ def test_throttling_hits_the_calls_it_numbers(tmp_path: Path) -> None:
 
 
 def test_boto3_retries_over_a_short_throttling(tmp_path: Path) -> None:
-    """A user's client retries like this; the plan counts HTTP calls, including botocore's
-    retries."""
+    """A user's client retries in this way.
+
+    The plan counts HTTP calls, including botocore's retries.
+    """
     rule = {"fault": "throttle", "operation": "ListTrainingJobs", "calls": [1, 2]}
     with platform_with(tmp_path, rule) as platform:
         config = Config(retries={"total_max_attempts": 3, "mode": "standard"})

@@ -1,4 +1,4 @@
-"""A kind of fault that this file alone defines works with both kinds of jobs."""
+"""A kind of fault that is only defined in this file works with both kinds of jobs."""
 
 from __future__ import annotations
 

@@ -35,10 +35,7 @@ class RecordingS3:
 
 
 def nodes_with(folder: Path, **files: str) -> list[Node]:
-    """Return two nodes; `algo1_name` is the name of a file in the folder of the first.
-
-    The files were written ten seconds ago.
-    """
+    """Return two nodes with files written ten seconds ago; `algo1_name` is on the first node."""
     nodes = [Node(f"algo-{number}", "127.0.0.1", folder / f"algo-{number}") for number in (1, 2)]
     for node in nodes:
         (node.opt_ml / "checkpoints").mkdir(parents=True)
@@ -121,4 +118,4 @@ def test_keys_that_are_no_file_names_are_left_in_s3(
     sync.restore()
     assert got == ["cp/last", "cp/last"]  # one for each node
     sync._upload_changes()
-    assert s3.uploads == []  # what has just come from there needn't go back
+    assert s3.uploads == []  # a restored file is not uploaded again

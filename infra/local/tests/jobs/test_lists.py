@@ -1,4 +1,4 @@
-"""ListTrainingJobs' filters, sorting and paging; tags."""
+"""Filters, sorting and pagination of ListTrainingJobs, and tags."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ["beta-1", "alpha-1", "alpha-2", "gamma-1"]
 
 @pytest.fixture(scope="module")
 def jobs(platform: SimpleNamespace) -> Iterator[SimpleNamespace]:
-    """Create four jobs in NAMES' order; gamma-1 has failed, the others have completed."""
+    """Create four jobs in the order of NAMES. gamma-1 has failed, the others have completed."""
     for name in NAMES:
         count = 9 if name == "gamma-1" else 1
         platform.sagemaker.create_training_job(**job_request(name, ResourceConfig=resources(count)))

@@ -99,7 +99,7 @@ def test_warm_pools_count_until_they_end(limited: SimpleNamespace) -> None:
         "'ml.local.small for training warm pool usage' is 2 Instances, with current utilization"
         " of 1" in message
     )
-    run_job(limited, "same-pool", ResourceConfig=kept(1))  # moves: 1 of 2 still
+    run_job(limited, "same-pool", ResourceConfig=kept(1))  # reuses the pool, so 1 of 2 is in use
     limited.sagemaker.create_training_job(
         **job_request("other", "endless", ResourceConfig=resources(2))
     )

@@ -1,4 +1,4 @@
-"""CreateProcessingJob requests, and waits for the jobs' ends."""
+"""CreateProcessingJob requests, and functions that wait until jobs have ended."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def cluster(count: int, instance_type: str = "ml.local.small") -> dict[str, Any]
 
 
 def s3_input(name: str, uri: str, **more: Any) -> dict[str, Any]:
-    """Return an input of a request, copied to /opt/ml/processing/input/NAME."""
+    """Return an input for a request, which is copied to /opt/ml/processing/input/NAME."""
     place = {"S3Uri": uri, "LocalPath": f"/opt/ml/processing/input/{name}"}
     kind = {"S3DataType": "S3Prefix", "S3InputMode": "File"}
     return {"InputName": name, "S3Input": {**place, **kind, **more}}
 
 
 def s3_output(name: str, uri: str, **more: Any) -> dict[str, Any]:
-    """Return an output of a request: /opt/ml/processing/output/NAME at the job's end."""
+    """Return an output for a request, which is /opt/ml/processing/output/NAME at the end."""
     place = {"S3Uri": uri, "LocalPath": f"/opt/ml/processing/output/{name}"}
     return {"OutputName": name, "S3Output": {**place, "S3UploadMode": "EndOfJob", **more}}
 
 
 def wait_for_end(sagemaker: Any, name: str, deadline_seconds: float = 300.0) -> dict[str, Any]:
-    """Return the job's final description."""
+    """Wait until a job has ended, and return its description."""
 
     def over() -> dict[str, Any] | None:
         job = sagemaker.describe_processing_job(ProcessingJobName=name)
@@ -66,13 +66,13 @@ def wait_for_end(sagemaker: Any, name: str, deadline_seconds: float = 300.0) -> 
 def run_job(
     platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any
 ) -> dict[str, Any]:
-    """Create a job and return its final description."""
+    """Create a job, wait until it has ended, and return its description."""
     platform.sagemaker.create_processing_job(**processing_request(name, program, **changes))
     return wait_for_end(platform.sagemaker, name)
 
 
 def texts_below(s3: Any, bucket: str, prefix: str) -> dict[str, str]:
-    """Return the text of every object below the prefix, by the rest of its key."""
+    """Return the text of all objects with a prefix, by the rest of their keys."""
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     return {
         one["Key"].removeprefix(prefix): s3.get_object(Bucket=bucket, Key=one["Key"])["Body"]
@@ -83,7 +83,7 @@ def texts_below(s3: Any, bucket: str, prefix: str) -> dict[str, str]:
 
 
 def log_of(platform: SimpleNamespace, name: str, host: str) -> list[str]:
-    """Return the lines of one node's log stream."""
+    """Return the lines in the log stream of a node."""
     events = platform.logs.filter_log_events(
         logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/{host}-"
     )["events"]

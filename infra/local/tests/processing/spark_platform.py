@@ -30,7 +30,7 @@ needs_java = pytest.mark.skipif(
 
 
 def build_spark_image(store: Path = STORE) -> str:
-    """Build the image and return its URI; the tag is a content hash, since the store is cached."""
+    """Build the image and return its URI. The tag is a content hash, since the store is cached."""
     endings = ("", ".py", ".toml", ".txt")
     files = sorted(path for path in CONTEXT.rglob("*") if path.is_file() and path.suffix in endings)
     tag = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
@@ -41,7 +41,7 @@ def build_spark_image(store: Path = STORE) -> str:
 
 @contextmanager
 def spark_platform(state_dir: Path) -> Iterator[SimpleNamespace]:
-    """Yield a platform with the process engine, in its own process, with the tests' image store."""
+    """Yield a platform with the process engine and a shared image store, in a separate process."""
     image_uri = build_spark_image()
     if problem := Containment.find(state_dir).opt_ml_problem:
         pytest.skip(f"no /opt/ml of a node's own on this machine: {problem}")

@@ -68,7 +68,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
         engine = ProcessEngine(folder / "engine", images, endpoint_url, key, TIMES)
         return with_real_nodes(config, engine, images)
 
-    # short tests must not queue behind another platform's job on this machine
+    # tests must not wait for a job of another platform on this machine
     slot = functools.partial(training_slot, address=f"\0test-{folder}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exclusive_engine, "training_slot", slot)

@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 def copy_program(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
-    """Copy the input to the output; each node copies its own part."""
+    """Copy the input of the node to the output."""
     work = node.opt_ml / "processing"
     for file in sorted((work / "input" / "rows").rglob("*.csv")):
         say(f"{node.host} has {file.name}")
@@ -54,7 +54,7 @@ def bytes_program(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> 
 
 
 def long_program(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
-    """Fail with 1,023 bytes and a two-byte letter, half of which exceeds the limit of a message."""
+    """Fail with 1,023 bytes and a two-byte character, half of which exceeds the message limit."""
     (node.opt_ml / "output" / "message").write_text("x" * 1023 + "ä")
 
 
@@ -247,7 +247,7 @@ def test_what_the_application_manages_is_left_to_it(data: SimpleNamespace) -> No
 
 
 def test_names_are_unique_among_processing_jobs_alone(data: SimpleNamespace) -> None:
-    """A training job of the same name runs in parallel, with other folders."""
+    """A training job with the same name uses different folders."""
     sagemaker = data.sagemaker
     sagemaker.create_processing_job(**processing_request("twin", "endless"))
     sagemaker.create_training_job(**job_request("twin"))

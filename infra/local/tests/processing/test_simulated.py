@@ -76,7 +76,7 @@ def simulated(platform: SimpleNamespace, name: str, **changes: Any) -> dict[str,
 
 
 def lengths(job: dict[str, Any]) -> tuple[float, float]:
-    """Return the seconds before its instances were available, and the seconds with them."""
+    """Return the seconds until the instances were available, and the seconds afterwards."""
     created, start, end = (
         job[f"{name}Time"] for name in ("Creation", "ProcessingStart", "ProcessingEnd")
     )

@@ -220,8 +220,7 @@ def test_answer(world: SimpleNamespace, service: str, operation: str) -> None:
 
 
 def problems(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    """Return the members that a client with this shape would miss, would not know, or could not
-    read."""
+    """Return the members that are missing, unknown or unreadable for a client with this shape."""
     kinds = {
         "string": str,
         "boolean": bool,

@@ -44,7 +44,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in this process; the platform that it starts is a separate process."""
+    """Run a command in this process. It starts the platform in a separate process."""
     printed, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(errors):
         code = main(arguments)
@@ -54,7 +54,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
-    monkeypatch.undo()  # a server that a test made up must not be sent a signal
+    monkeypatch.undo()  # fake servers must not be sent a signal
     daemon.stop(tmp_path)
 
 
@@ -113,7 +113,7 @@ def test_starts_at_once_share_one_server(state_dir: Path) -> None:
 def test_port_in_use(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        # it accepts connections and never answers
+        # accepts connections but never responds
         monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.1)
         with pytest.raises(ServerStartError, match=f"Port {port} on "):
             daemon.start(ServerConfig(port, state_dir))
@@ -169,13 +169,13 @@ def test_stopping_platform_is_neither_running_nor_adopted(
             daemon.start(ServerConfig(0, tmp_path))
     with pytest.raises(
         ServerStartError, match="still stopping"
-    ):  # its socket is closed, its process lives on
+    ):  # its socket is closed, but its process is alive
         daemon.start(ServerConfig(0, tmp_path))
 
 
 @pytest.mark.usefixtures("forked_servers")
 def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: Path) -> None:
-    """Any program that holds the port may say so, and may say so forever."""
+    """Any program on the port could claim this forever."""
     with stopping_platform() as endpoint:
         port = int(endpoint.rpartition(":")[2])
         with pytest.raises(ServerStartError, match=f"Port {port} on "):
@@ -185,7 +185,7 @@ def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: 
 def test_start_waits_for_the_folders_platform_that_is_stopping(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new platform is started when the old one has ended."""
+    """A new platform is started after the old platform has ended."""
     going = daemon.RunningServer(os.getpid(), 1, "http://127.0.0.1:9")
     found = iter([going] * 2)
     monkeypatch.setattr(daemon, "find_server", lambda *_: next(found, None))
@@ -251,8 +251,10 @@ def test_what_never_gets_to_the_end_of_its_answer_has_no_status(
 def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server may be stopped by a debugger, out of memory, or ending; it is not killed, and no
-    loss is known."""
+    """The server can be stopped by a debugger, out of memory, or about to end.
+
+    It is not killed, and no lost changes are reported.
+    """
     monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(daemon, "STOPPING_DEADLINE_SECONDS", 0.1)
     with dripping_server(DRIPS["silent"]) as endpoint:
@@ -299,7 +301,7 @@ def test_server_that_ends_before_it_is_told_to(
         daemon, "find_server", lambda *_: daemon.RunningServer(ended.pid, 1, "http://x")
     )
     assert daemon.stop(tmp_path)
-    # it ends between the wait and the SIGKILL
+    # ends between the wait and the SIGKILL
     monkeypatch.setattr(daemon, "_wait_for_end", lambda *_: False)
     assert daemon.stop(tmp_path)
 
@@ -308,7 +310,7 @@ def test_server_that_ends_before_it_is_told_to(
 def test_profile_of_the_caller_does_not_reach_the_server(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """boto3 creates no client if AWS_PROFILE names a profile that does not exist."""
+    """boto3 cannot create clients if AWS_PROFILE names a profile that does not exist."""
     monkeypatch.setenv("AWS_PROFILE", "not-here")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/not/here")
     if command == "start":

@@ -1,4 +1,4 @@
-"""Nobody but its owner can read a state folder."""
+"""Only its owner can read a state folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_state_folder_that_let_others_in_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_none_of_a_platform_yet_stays_as_it_is(tmp_path: Path) -> None:
-    """Others may use the folder, until the platform has keys in it."""
+    """Other users may access the folder until it contains keys of the platform."""
     tmp_path.chmod(0o755)
     make_state_dir(tmp_path)
     assert mode(tmp_path) == 0o755

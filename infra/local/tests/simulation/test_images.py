@@ -1,4 +1,4 @@
-"""Images that were never built: the inputs of their digest, and the references that resolve."""
+"""Images that are not built: the inputs of their digests, and references that resolve."""
 
 from __future__ import annotations
 

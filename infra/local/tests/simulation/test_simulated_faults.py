@@ -80,7 +80,7 @@ def test_algorithm_error_by_time(platform: SimpleNamespace) -> None:
     assert job["FailureReason"].startswith("AlgorithmError: algo-2 ")
     assert training_lengths(job) == [pytest.approx(120, abs=0.5)]
     assert job["TrainingTimeInSeconds"] == 150
-    # it has no algo-2
+    # has no algo-2
     assert simulate(platform, "broken-2", nodes=1)["TrainingJobStatus"] == "Completed"
 
 
@@ -111,8 +111,7 @@ SPOT = {
 def test_interrupted_job_goes_on(
     platform: SimpleNamespace, checkpoints: bool, second: float
 ) -> None:
-    """500 s of work are done when it is interrupted; the last of its five validations was at
-    400 s."""
+    """The job is interrupted after 500 s. The last of its five validations was at 400 s."""
     name = f"spot-{'kept' if checkpoints else 'lost'}"
     config = {"CheckpointConfig": {"S3Uri": "s3://results/checkpoints"}} if checkpoints else {}
     job = simulate(platform, name, **SPOT, **config)

@@ -105,7 +105,7 @@ def test_phases_last_as_the_model_says(platform: SimpleNamespace) -> None:
     assert lengths == pytest.approx(expected, abs=DELAY_SECONDS)
     assert (job["TrainingTimeInSeconds"], job["BillableTimeInSeconds"]) == (310, 310)
     end = job["SecondaryStatusTransitions"][-1]["StartTime"]
-    # the end is now, the beginning lies in the past
+    # the end is now, and the start is in the past
     assert before.timestamp() - 1 <= end.timestamp() <= time.time()
     assert (end - job["CreationTime"]).total_seconds() == pytest.approx(410, abs=DELAY_SECONDS)
     assert (
@@ -361,8 +361,9 @@ def test_no_command_of_a_job_is_run(platform: SimpleNamespace, tmp_path: Path) -
 
 
 def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace) -> None:
-    """Roles, networks, file systems and others' images are known by name only, but resources
-    created here are known."""
+    """Roles, networks, file systems and images of other accounts are accepted by name, but
+    resources that were created here are known.
+    """
     iam, ec2, efs = (client(platform.endpoint, service) for service in ("iam", "ec2", "efs"))
     image = {"repositoryName": "pytorch-training", "imageIds": [{"imageTag": "2.1"}]}
     for ask in (

@@ -1,6 +1,6 @@
 """A state folder in which one file is missing, malformed or unreadable.
 
-The platform starts, or its message names the file and the remedy; sound files are never lost.
+The platform starts, or its message names the file and the remedy. Intact files are never lost.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ UNREADABLE: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "garbage": lambda path: path.write_bytes(bytes(range(256))),
 }
-"""Each file gets one of these in turn: nearly all are read by state.files.read_json()."""
+"""Files are damaged with these in turn, since nearly all are read by state.files.read_json()."""
 MAY_BE_MISSING = {"engine.json", "aws-credentials", "ecr.json", "simulated-images.json"}
 """Recreated without a notice, since nothing records that they existed."""
 _LIKE_ANOTHER = re.compile("/results[/.]")
-"""The bucket that the job writes to is damaged as the other two are."""
+"""Matches files of the job's bucket, which are skipped because other buckets have them, too."""
 HOLDS_NOTHING = {"server.json", "server.lock", "start.lock", "server.log", "not-kept.json"}
-HOLDS_NOTHING |= {"faults.json", "model.json"}  # passed again at every start
+HOLDS_NOTHING |= {"faults.json", "model.json"}  # passed at every start
 
 
 def fill(platform: SimpleNamespace) -> None:
@@ -68,7 +68,7 @@ def fill(platform: SimpleNamespace) -> None:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """State folder of a platform with objects, a job, a build's record, a repository and nodes."""
+    """The state folder of a platform with objects, a job, a build, a repository and nodes."""
     folder = tmp_path_factory.mktemp("sound")
     with served(folder) as platform:
         fill(platform)
@@ -111,7 +111,7 @@ def objects_of(platform: SimpleNamespace) -> dict[str, dict[str, bytes]]:
 
 
 def use(platform: SimpleNamespace) -> None:
-    """Use the platform like a starting run: create what is missing, and change other keys."""
+    """Use the platform like a run that starts: create missing resources, and change other keys."""
     for bucket in OBJECTS:
         with contextlib.suppress(ClientError):
             platform.s3.create_bucket(Bucket=bucket)
@@ -169,7 +169,7 @@ def check_start(
 def check_every_file(
     sound: Path, place: Path, serve: Callable[..., Any], names: Sequence[str]
 ) -> None:
-    """Damage each of the files in three ways, one at a time."""
+    """Damage every file in three ways, one at a time."""
     unreadable = itertools.cycle(UNREADABLE.items())
     for damaged in names:
         for damage, inflict in (*DAMAGES.items(), next(unreadable)):
@@ -207,8 +207,11 @@ def test_the_further_files_of_a_simulation(sound_simulation: Path, tmp_path: Pat
 def test_the_terminal_names_the_file(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Real starts: what is refused has exit code 1, what is left out is said at a start that
-    works, and files that hold nothing stop none."""
+    """The platform starts in a real process.
+
+    A refused start exits with 1, damaged files that are skipped are reported, and unimportant files
+    do not prevent a start.
+    """
     inflict = (DAMAGES | UNREADABLE)[damage]
     with simulated(tmp_path) as platform:
         fill(platform)

@@ -100,7 +100,7 @@ def test_record_that_can_not_be_read_is_said_and_left(tmp_path: Path) -> None:
 def test_file_and_its_folders_are_on_disk_on_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The content is synced before the name, and the name of each new folder in its parent, too."""
+    """The content is synced before the name, and so are the names of new folders."""
     done: list[str] = []
     fsync, replace = os.fsync, os.replace
 

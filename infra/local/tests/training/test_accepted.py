@@ -53,7 +53,7 @@ def test_describe_gives_back_what_was_asked(
     assert job["TrainingJobStatus"] == "Completed"
     [(name, value)] = member.items()
     assert job[name] == value
-    assert job["ProfilingStatus"] == "Disabled"  # nothing is profiled here
+    assert job["ProfilingStatus"] == "Disabled"  # there is no profiling
 
 
 def test_environment_reaches_the_nodes(platform: SimpleNamespace) -> None:
@@ -75,7 +75,7 @@ def test_what_a_job_is_given_is_in_the_record_and_for_whoever_may_describe_it(
     described = platform.sagemaker.describe_training_job(TrainingJobName="given")
     assert described["Environment"] == {"HF_TOKEN": "Pl4nted-token"}
     folder = Path(platform.state_dir)
-    # the engine removes a completed job's folder a moment later
+    # the engine removes the folder a moment after the job has completed
     wait_until(lambda: not (folder / "engine" / "given").exists(), HANG_SECONDS)
     holders = {
         path.relative_to(folder).parts[0]
@@ -87,7 +87,7 @@ def test_what_a_job_is_given_is_in_the_record_and_for_whoever_may_describe_it(
 
 @pytest.mark.parametrize("local_path", [None, "/opt/ml/output/tb"])
 def test_tensorboard_logs_go_to_s3(platform: SimpleNamespace, local_path: str | None) -> None:
-    """Where the SageMaker SDK looks for them: <S3OutputPath>/<job>/tensorboard-output/."""
+    """The SageMaker SDK looks for them in <S3OutputPath>/<job>/tensorboard-output/."""
 
     def write(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
         folder = node.opt_ml / (local_path or "/opt/ml/output/tensorboard").removeprefix("/opt/ml/")
@@ -118,7 +118,7 @@ def test_tensorboard_logs_go_to_s3(platform: SimpleNamespace, local_path: str | 
 def test_folder_without_a_bucket_fails_the_job_before_it_trains(
     platform: SimpleNamespace, config: dict[str, Any]
 ) -> None:
-    """The files that it writes there would be lost."""
+    """The files in the folder would be lost."""
     job = run_job(platform, f"lost-{next(iter(config)).lower()}", **config)
     assert job["TrainingJobStatus"] == "Failed"
     assert job["FailureReason"].startswith("ClientError: ") and "not-there" in job["FailureReason"]
@@ -206,5 +206,5 @@ def test_own_command_is_checked_as_the_service_does(
 
 def test_placement_is_for_ultra_servers(platform: SimpleNamespace) -> None:
     placed = {**resources(1), "InstancePlacementConfig": {"EnableMultipleJobs": False}}
-    with pytest.raises(ClientError, match="UltraServer capacity only, not to ml"):
+    with pytest.raises(ClientError, match="UltraServer capacity, not to ml"):
         platform.sagemaker.create_training_job(**job_request("placed", ResourceConfig=placed))

@@ -1,4 +1,4 @@
-"""AWS Batch: training jobs that wait in a queue, by the unmodified boto3 client."""
+"""AWS Batch: training jobs that wait in a queue, with an unmodified boto3 client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from infra.local.tests.platform_client import (
 def submit(
     platform: SimpleNamespace, queue: str, name: str, program: str = "endless", **members: Any
 ) -> str:
-    """Submit a service job of one node, or of `nodes`, and return its ID."""
+    """Submit a service job with this number of nodes, and return its id."""
     resource_config = resources(members.pop("nodes", 1))
     payload = members.pop("payload", job_request(name, program, ResourceConfig=resource_config))
     answer = platform.batch.submit_service_job(

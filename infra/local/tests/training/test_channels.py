@@ -1,4 +1,4 @@
-"""Input channels: which files each node gets, and the message of a job whose data are gone."""
+"""Input channels: the files that nodes get, and the message if the data is missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def channel(uri: str, name: str = "train", **source: str) -> dict[str, Any]:
 
 
 def files_seen(platform: SimpleNamespace, name: str, nodes: int, *channels: dict[str, Any]) -> Seen:
-    """Run a job that lists its input folders; return {channel/path: content} by host."""
+    """Run a job that lists its input folders, and return {channel/path: content} by host."""
     seen: Seen = {}
 
     def look(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
@@ -132,7 +132,7 @@ def test_key_that_leaves_its_folder(data: SimpleNamespace, snapshot: SnapshotAss
 
 
 def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Path) -> None:
-    """data//tmp/x below data/ is "/tmp/x"; joined with a folder, that would be /tmp/x itself."""
+    """data//tmp/x below data/ is "/tmp/x", which would replace the folder it is joined with."""
     outside = f"{tmp_path}/x"
     data.s3.put_object(Bucket="inputs", Key=f"doubled/{outside}", Body=b"1")
     manifest = json.dumps([{"prefix": "s3://inputs/doubled/"}, outside])
@@ -144,8 +144,7 @@ def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Pa
 
 
 def test_keys_that_would_be_one_file_are_refused(data: SimpleNamespace) -> None:
-    """S3 distinguishes "one//a" from "one/a", but a folder does not, so that it would be random
-    which object remains."""
+    """S3 distinguishes "one//a" from "one/a", but folders do not, so either could remain."""
     for key in ("one//a", "one/a"):
         data.s3.put_object(Bucket="inputs", Key=key, Body=key.encode())
     data.sagemaker.create_training_job(

@@ -98,8 +98,8 @@ def test_objects_of_s3_come_beside_it(platform: SimpleNamespace) -> None:
         (
             channel("/fsx", id="fs-00000000"),
             (
-                "fs-00000000 directory path: /fsx. File system id is invalid; ids known to the"
-                f" platform: {ID}."
+                "fs-00000000 directory path: /fsx. File system id is invalid; configured file"
+                f" systems: {ID}."
             ),
         ),
     ],
@@ -116,7 +116,7 @@ def test_what_can_not_be_mounted_fails_the_job(
 
 def test_file_system_without_a_vpc_is_refused(platform: SimpleNamespace) -> None:
     with pytest.raises(
-        ClientError, match=r"ValidationException.*Channel corpus: .* VpcConfig must be specified"
+        ClientError, match=r"ValidationException.*Channel corpus: VpcConfig must be specified"
     ):
         platform.sagemaker.create_training_job(
             **job_request("no-vpc", InputDataConfig=[channel("/fsx")])

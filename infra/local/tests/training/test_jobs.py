@@ -128,7 +128,7 @@ def test_metrics_are_the_last_values_of_the_log(platform: SimpleNamespace) -> No
 
 
 def log_lines(platform: SimpleNamespace, job: str) -> dict[str, list[str]]:
-    """Return the messages of a job's streams <job>/<host>-<milliseconds>, by host."""
+    """Return the messages in the log streams of a job (<job>/<host>-<milliseconds>) by host."""
     found = platform.logs.describe_log_streams(
         logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job}/"
     )["logStreams"]
@@ -226,7 +226,7 @@ def test_fault_of_the_platform_names_no_path_of_this_machine(
 def test_name_of_a_deleted_job_is_free_once_its_nodes_are_gone(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second job of that name would be removed with the first, and never begin."""
+    """A second job with this name would be removed with the first and would never start."""
     clean_up = platform.engine.clean_up
 
     def slow_clean_up(job: JobSpec) -> None:

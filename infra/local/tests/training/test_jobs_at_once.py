@@ -1,4 +1,4 @@
-"""Simultaneous jobs on a served platform, as far as there is room; the nodes are threads."""
+"""Jobs run in parallel if there is room. Their nodes are threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGE, SMALL = "ml.local.large", "ml.local.small"
 
 @pytest.fixture
 def platform(tmp_path):
-    """A platform on a machine of two cores."""
+    """A platform on a machine with two cores."""
     engine, config = FakeEngine(tmp_path / "engine"), ServerConfig(0, tmp_path)
     backend = with_real_nodes(config, engine, FakeImageStore(), room=Room(2, [0, 1], 1 << 50))
     with running(config, lambda *_: backend) as endpoint:
@@ -96,7 +96,7 @@ def test_large_job_is_not_passed_by_smaller_ones(platform):
         "Pending",
         "Pending",
     ]
-    stop(platform, "large")  # it has no room yet, and ends at once
+    stop(platform, "large")  # has no room yet, so it ends immediately
     wait_for_phase(platform.sagemaker, "small", "Training")
     assert "TrainingStartTime" not in describe(platform, "large")
     stop(platform, "small")

@@ -53,7 +53,7 @@ def test_what_runs_here_is_not(hyperparameters: dict[str, Any]) -> None:
 
 
 def test_message_of_starting(platform: SimpleNamespace) -> None:
-    """The note stands before "Emulated nodes:", which a report reads to the end of the message."""
+    """The note precedes "Emulated nodes:", since reports read from there to the end."""
     job = run_job(platform, "smddp", HyperParameters=SMDDP)
     message = job["SecondaryStatusTransitions"][0]["StatusMessage"]
     assert message.index("smdistributed.dataparallel") < message.index("not isolated")

@@ -19,7 +19,7 @@ from sagemaker_emulator.training.metrics import NAMESPACE, MetricMatcher
 
 
 class RecordingLogs:
-    """Accepts the calls of LogStreams, and refuses all others."""
+    """Accepts calls of LogStreams and refuses all others."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -73,7 +73,7 @@ def test_metrics_take_numbers_only() -> None:
 
 
 def test_a_part_of_a_number_is_kept_as_cloudwatch_keeps_it() -> None:
-    """The platform's value is the match of the group; nodesweep checks it."""
+    """The platform returns the value that the group matches, which nodesweep checks."""
     matcher = MetricMatcher([{"Name": "loss", "Regex": "loss=([0-9.]+)"}])
     matcher.feed("[1,0]<stdout>:loss=9.1e-05", 1000)
     assert [metric["Value"] for metric in matcher.final()] == [9.1]

@@ -38,7 +38,7 @@ def request(name: str, instance_type: str, seconds: int = 1800, **more: Any) -> 
 
 
 def services(folder: Path) -> ExecutionServices:
-    """Services whose engine runs no job, because another platform uses the machine."""
+    """Services whose engine runs no jobs, because another platform uses the machine."""
     engine = FakeEngine(folder / "engine")
     engine.machine_is_free.clear()
     return ExecutionServices(engine, FakeImageStore(), lambda service, region: None)
@@ -46,7 +46,7 @@ def services(folder: Path) -> ExecutionServices:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[tuple[TrainingJobs, list[float]]]:
-    """Jobs, the first of which occupies the machine, and their clock."""
+    """Jobs and their clock. The first job occupies the machine."""
     now = [1_000_000.0]
     jobs = TrainingJobs(
         EngineTrainingRunner(services(tmp_path)),

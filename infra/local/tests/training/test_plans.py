@@ -1,4 +1,4 @@
-"""Training plans are offered, bought, described, used by jobs, and kept across a restart."""
+"""Training plans are offered, created, described, used by jobs, and kept across restarts."""
 
 from __future__ import annotations
 

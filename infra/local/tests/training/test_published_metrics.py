@@ -28,8 +28,9 @@ def dimensions(job: str) -> list[dict[str, str]]:
 
 
 def test_every_value_is_in_cloudwatch(platform: SimpleNamespace) -> None:
-    """The SDK's TrainingJobAnalytics reads first the names by dimension, then the values minute by
-    minute."""
+    """TrainingJobAnalytics in the SDK first lists metrics by dimension and then reads the values
+    minute by minute.
+    """
     job = job_with_metric(platform, "measured")
     [metric] = platform.cloudwatch.list_metrics(
         Namespace=NAMESPACE, Dimensions=dimensions("measured")

@@ -49,7 +49,7 @@ def counting(job: JobSpec, node: Node, say: Callable[[str], None], stop: threadi
         own.write_text(str(step))
         say(f"step {step}")
         if step == 2 and SEGMENTS[job.job_arn, node.host] == 1:
-            stop.wait()  # the interruption is on its way
+            stop.wait()  # the interruption follows
             return
     (node.opt_ml / "model" / "model.bin").write_text(str(step))
 
@@ -215,7 +215,7 @@ def brief_spot(max_runtime: int, max_wait: int) -> dict[str, Any]:
 
 
 def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str, Any]:
-    """Run endless jobs with growing limits until one of them gets that far on this machine."""
+    """Run endless jobs with growing limits until a job gets that far on this machine."""
     for seconds in (2, 8, 32, 128):
         job = run_job(platform, f"{name}-{seconds}", "endless", **brief_spot(seconds, seconds))
         if phase in phases(job):
@@ -224,8 +224,7 @@ def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str,
 
 
 def test_max_wait_while_training_and_in_the_queue(tmp_path: Path) -> None:
-    """MaxWaitTimeInSeconds counts from the creation of the job and includes the wait for
-    capacity."""
+    """MaxWaitTimeInSeconds counts from the creation of the job, including waits for capacity."""
     rule = {"fault": "pending", "jobs": "late-*", "seconds": 0.5}
     with spot_platform(tmp_path, rule) as platform:
         job = endless_until(platform, "late", "Training")

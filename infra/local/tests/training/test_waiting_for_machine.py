@@ -75,8 +75,7 @@ def test_wait_of_a_spot_job_has_its_limit(busy: SimpleNamespace) -> None:
 
 
 def test_jobs_wait_one_after_the_other(busy: SimpleNamespace) -> None:
-    """For a user, the queue of the own platform and the wait for another platform's machine are the
-    same."""
+    """For users, waiting in the queue and waiting for another platform look the same."""
     create(busy, "first-in-line")
     create(busy, "second-in-line")
     busy.engine.machine_is_free.set()

@@ -157,7 +157,7 @@ def test_stop_while_the_instances_start(tmp_path: Path) -> None:
         wait_until(lambda: platform.sagemaker.stop_training_job(TrainingJobName="starting"))
         job = wait_for_end(platform.sagemaker, "starting")
         assert phases(job) == ["Starting", "Stopping", "Stopped"]
-        assert job["WarmPoolStatus"] == {"Status": "Terminated"}  # there never were instances
+        assert job["WarmPoolStatus"] == {"Status": "Terminated"}  # the instances never existed
 
 
 def test_pool_expires(platform: SimpleNamespace) -> None:
@@ -248,7 +248,7 @@ def test_update_of_a_running_jobs_keep_alive(platform: SimpleNamespace) -> None:
     job = described(platform, "longer")
     assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 900
     assert job["ProfilerConfig"] == {"DisableProfiler": True}
-    # a job that stops before has no pool to keep
+    # a job that stops earlier has no pool to keep
     wait_for_phase(platform.sagemaker, "longer", "Training")
     platform.sagemaker.stop_training_job(TrainingJobName="longer")
     wait_for_end(platform.sagemaker, "longer")

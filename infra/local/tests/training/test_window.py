@@ -32,10 +32,10 @@ def window_of(lines: list[tuple[float, str]], *folders: Path) -> tuple[float, fl
         (LINES[:1], None),
         (LINES, (112.0, math.inf)),
         ([*LINES, (115.0, "rank=0; train_seconds=3.0; steps=2")], (112.0, 115.0)),
-        # of several nodes the one that took longest
+        # of the node that took longest
         ([(115.0, "train_seconds=3.0"), (116.0, "train_seconds=5.0")], (111.0, 116.0)),
         ([*LINES, (113.0, "run_start_unix_seconds=111.5")], (111.5, math.inf)),
-        # no numbers of these names
+        # fields with different names or units
         ([(115.0, "my_train_seconds=3.0; substep=2; train_seconds=12.5s step=1.0x")], None),
         ([(115.0, "train_seconds=nan; train_seconds=1e999; train_seconds=-1")], None),
     ],
@@ -68,7 +68,7 @@ def test_metrics_json_comes_before_the_log(tmp_path: Path) -> None:
             {
                 "train_seconds": 3.0,
                 "run_start_unix_seconds": 80.0,
-                "run_stop_unix_seconds": 85.0,  # validations are not in the train time
+                "run_stop_unix_seconds": 85.0,  # validations do not count as training time
             }
         )
     )
@@ -76,7 +76,7 @@ def test_metrics_json_comes_before_the_log(tmp_path: Path) -> None:
 
 
 def test_metrics_json_of_a_folder_in_the_output_counts_the_highest_alone(tmp_path: Path) -> None:
-    """A program may create a folder for each of its runs; the report reads the highest one, too."""
+    """A program can create a folder for each run. Reports also read the file at the top level."""
     deep = tmp_path / "algo-1" / "run_1" / "logs"
     deep.mkdir(parents=True)
     (tmp_path / "algo-2").mkdir()

@@ -219,7 +219,7 @@ def test_registry_of_another_account(platform: SimpleNamespace) -> None:
         environmentVariablesOverride=[uri],
     )["build"]
     assert (
-        "belongs to another account"
+        "does not belong to the platform's account"
         in context(finished(platform, build["id"]), "PRE_BUILD")["message"]
     )
 

@@ -184,5 +184,5 @@ def test_samples_that_fail_do_not_end_the_job(caplog: pytest.LogCaptureFixture) 
         raise OSError("no /proc")
 
     with NodeMetrics(None, NAMESPACE, "job", broken, sample_seconds=0.01) as metrics:
-        wait_until(lambda: "its nodes' metrics could not be written" in caplog.text)
+        wait_until(lambda: "the metrics of its nodes could not be written" in caplog.text)
     assert metrics._samples.is_over and not metrics._samples._thread.is_alive()

@@ -1,1 +1,1 @@
-"""Nodes as containers, their images and the registry."""
+"""Runs nodes as containers, and stores their images in a registry."""

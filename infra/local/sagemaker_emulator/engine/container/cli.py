@@ -1,8 +1,9 @@
-"""Runs commands of podman or docker, and probes whether containers can run here.
+"""Runs podman or docker commands, and tests whether containers can run on this machine.
 
-Settings that containers need here (runtime, cgroup manager, limits) are in the platform's own
-files, which environment variables name, so the user's settings are neither read nor changed. Files
-that the user names (CONTAINERS_CONF, CONTAINERS_REGISTRIES_CONF) take precedence.
+The platform writes the settings that containers need (runtime, cgroup manager, limits) to files in
+its state folder and points podman to them with environment variables, so it neither reads nor
+changes the user's settings. Files named by the user's CONTAINERS_CONF and
+CONTAINERS_REGISTRIES_CONF take precedence.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _SYSTEM_PATH = (  # netavark needs iptables
 
 
 class ContainerCommandError(EngineError):
-    """A command of the container program failed; the message gives its output."""
+    """A podman or docker command failed. The message contains its output."""
 
 
 @dataclass(frozen=True)
 class ContainerCli:
-    """The container program and the environment it runs with."""
+    """The container program (podman or docker) and its environment variables."""
 
     program: str  # full path
     environment: dict[str, str]
@@ -49,7 +50,7 @@ class ContainerCli:
     def find(
         cls, settings_dir: Path, insecure_registries: Sequence[str] = ()
     ) -> ContainerCli | None:
-        """Return podman or docker, whichever is found first; None if neither is installed.
+        """Return podman if it is installed, else docker, or None if neither is installed.
 
         The program's settings are written to `settings_dir`.
         """
@@ -77,7 +78,7 @@ class ContainerCli:
         return Path(self.program).name
 
     def call(self, *arguments: str, timeout_seconds: float = _COMMAND_SECONDS) -> str:
-        """Run one command and return its output.
+        """Run a command and return its output.
 
         Raises:
             ContainerCommandError: If the command cannot run, fails or times out.
@@ -104,7 +105,7 @@ class ContainerCli:
         return done.stdout
 
     def remove(self, containers: Sequence[str]) -> None:
-        """Kill and remove containers without a grace period, ignoring missing ones.
+        """Kill containers without a grace period and remove them, ignoring missing ones.
 
         Raises:
             ContainerCommandError: If the command fails.
@@ -113,7 +114,7 @@ class ContainerCli:
         self.call("rm", "--force", "--volumes", *at_once, *containers)
 
     def remove_labelled(self, label: str) -> None:
-        """Remove every container and network with the label ("name=value").
+        """Remove all containers and networks with a label ("name=value").
 
         Raises:
             ContainerCommandError: If a command fails.
@@ -124,14 +125,14 @@ class ContainerCli:
             self.call("network", "rm", *networks)
 
     def problem(self, scratch: Path, needs_registry: bool) -> str | None:
-        """Return why containers cannot run here, or None.
+        """Return why containers cannot run on this machine, or None if they can.
 
-        With podman, run a container with this machine's own /usr, mounted read-only.
+        With podman, this runs a container that mounts this machine's /usr read-only.
         """
         if os.geteuid() != 0:
             return (
-                f"{self.name} is installed, but the engine needs root to enter its containers'"
-                " networks"
+                f"{self.name} is installed, but the engine needs root to enter the networks of"
+                " containers"
             )
         if (
             needs_registry
@@ -151,7 +152,7 @@ class ContainerCli:
                 (root / name).symlink_to(os.readlink(f"/{name}"))
         network = f"nodesweep-probe-{os.getpid()}"
         try:
-            self.call("network", "create", network)  # needs iptables, as a node's network does
+            self.call("network", "create", network)  # like node networks, this needs iptables
             try:
                 arguments = (
                     "--rm",
@@ -183,7 +184,7 @@ def _docker_answers(cli: ContainerCli) -> bool:
 def _containers_conf() -> str:
     """Return podman settings that work inside a container or a small VM.
 
-    podman's defaults require more: limits above this machine's, systemd's cgroup manager, crun.
+    podman's defaults need higher limits, systemd's cgroup manager and crun.
     """
     limits = (("nofile", resource.RLIMIT_NOFILE, 65_536), ("nproc", resource.RLIMIT_NPROC, 8_192))
     ulimits = ", ".join(
@@ -192,7 +193,7 @@ def _containers_conf() -> str:
     has_systemd = Path("/run/systemd/system").is_dir()
     runtime = next((name for name in ("crun", "runc") if shutil.which(name)), None)
     lines = ["[containers]", f"default_ulimits = [{ulimits}]", "[engine]", 'events_logger = "file"']
-    # For pushed layers: zstd takes half of gzip's time for a base image of 1.5 GB.
+    # For pushed layers. For a base image of 1.5 GB, zstd takes half as long as gzip.
     lines += ['compression_format = "zstd"']
     lines += [f'cgroup_manager = "{"systemd" if has_systemd else "cgroupfs"}"']
     lines += [f'runtime = "{runtime}"'] if runtime else []
@@ -205,6 +206,6 @@ def _limit(kind: int, most: int) -> int:
 
 
 def _registries(insecure: Sequence[str]) -> str:
-    """Return a registries.conf without short-name lookup that marks `insecure` as insecure."""
+    """Return a registries.conf that disables short names and marks registries as insecure."""
     entries = [f'[[registry]]\nlocation = "{location}"\ninsecure = true' for location in insecure]
     return "\n".join(["unqualified-search-registries = []", *entries]) + "\n"

@@ -1,7 +1,8 @@
-"""The container engine: a job's nodes are containers of its image, in a separate network.
+"""The container engine, which runs the nodes of a job as containers in a separate network.
 
-The engine touches only what is labeled with its state folder. The nodes end with the server: a
-reaper process removes them when the server is gone, and the next start removes the rest.
+The engine only touches containers and networks that are labeled with its state folder. When the
+server ends, even if it is killed, a reaper process removes them, and the next start removes any
+that remain.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ _LAUNCHED_OVER_SSH = (
     "mp_parameters",
 )
 _SSHD_CAPABILITIES = ("SETUID", "SETGID", "SYS_CHROOT", "NET_BIND_SERVICE", "AUDIT_WRITE")
-"""Needed by sshd to listen on port 22 and to log root in with privilege separation."""
+"""Capabilities that sshd needs to listen on port 22 and to log in root."""
 
 
 class ContainerEngine(ExclusiveEngine):
     """Runs nodes as containers, and several jobs in parallel if they fit.
 
-    See `sagemaker_emulator.interfaces.Engine`. `room` is the capacity that running jobs leave; a
-    job without a reservation waits for one before its turn.
+    See `sagemaker_emulator.interfaces.Engine`. `room` tracks the capacity that running jobs leave
+    free. A job without a reservation waits for one before its turn.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class ContainerEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Lock the state folder for one live engine, and remove a killed engine's leftovers."""
+        """Lock the state folder, and remove containers and networks that a killed engine left."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self.room = Room.of_this_machine()
         self._slot = SharedSlot()
@@ -92,7 +93,7 @@ class ContainerEngine(ExclusiveEngine):
     def close(self) -> None:
         """Remove remaining containers and networks, and release the state folder.
 
-        The end of the process does the same.
+        This also happens when the process ends.
         """
         assert self._reaper.stdin is not None
         self._reaper.stdin.close()
@@ -100,9 +101,9 @@ class ContainerEngine(ExclusiveEngine):
         super().close()
 
     def isolation(self, instance_type: str) -> str:
-        """Describe the nodes' limits in a short phrase.
+        """Return a short description of the nodes' limits.
 
-        For instance "0.2 vCPU and 2 GiB per node by podman containers, 1 Gbit/s between nodes".
+        Example: "0.2 vCPU and 2 GiB per node by podman containers, 1 Gbit/s between nodes".
         """
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
@@ -112,12 +113,12 @@ class ContainerEngine(ExclusiveEngine):
         return f"{limits}, {self._links.describe(instance_type)}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Create the job's network, and the nodes' /opt/ml trees with input/config/*.json."""
+        """Create the job's network and the nodes' /opt/ml trees, including input/config/*.json."""
         network = self._network(job)
         self._remove(job)
         labels = [f"--label={name}={value}" for name, value in self._labels(job).items()]
-        # Host names are in /etc/hosts; podman's name server would log a warning about missing
-        # syslog in every node.
+        # Host names are in /etc/hosts, so disable podman's name server, which would log a warning
+        # about missing syslog in every node.
         without_dns = ["--disable-dns"] if self._cli.name == "podman" else []
         self._cli.call("network", "create", *without_dns, *labels, network)
         addresses = _addresses(
@@ -126,7 +127,7 @@ class ContainerEngine(ExclusiveEngine):
         return make_container_nodes(self._state_dir, job, addresses)
 
     def clean_up(self, job: JobSpec) -> None:
-        """Remove the nodes' trees and network; idempotent."""
+        """Remove the nodes' trees and network. This is idempotent."""
         shutil.rmtree(job_folder(self._state_dir, job.job_name), ignore_errors=True)
         self._remove(job)
 
@@ -136,7 +137,7 @@ class ContainerEngine(ExclusiveEngine):
     ) -> Iterator[bool]:
         """Wait for capacity on this machine and hold it for the job.
 
-        Jobs of this engine run in parallel if they fit, but never alongside another engine's.
+        Jobs of an engine run in parallel if they fit, but jobs of different engines never do.
         """
         has_room = job.job_name in self.room
 
@@ -214,7 +215,7 @@ class ContainerEngine(ExclusiveEngine):
         try:
             self._links.limit(job.instance_type, running.pid_by_host.values())
         except LinkError as error:
-            raise EngineError(f"the nodes' network can't be limited: {error}") from error
+            raise EngineError(f"the nodes' network links can't be limited: {error}") from error
 
     def _plan(
         self, job: JobSpec, node: Node, nodes: Sequence[Node], image: ImageConfig, cpu: int
@@ -231,7 +232,7 @@ class ContainerEngine(ExclusiveEngine):
         options += [f"--label={name}={value}" for name, value in self._labels(job).items()]
         if self._cli.name == "podman":
             options += ["--http-proxy=false", "--pull=never"]
-        # All folders of /opt/ml except code, which is the image's own.
+        # All folders of /opt/ml except code, which comes from the image.
         folders = sorted(
             path for path in node.opt_ml.iterdir() if path.is_dir() and path.name != "code"
         )
@@ -282,7 +283,7 @@ class ContainerEngine(ExclusiveEngine):
 
 
 def launched_over_ssh(job: JobSpec) -> bool:
-    """Return True if the toolkit launches this job with mpirun, over ssh between nodes."""
+    """Return True if the toolkit launches this job with mpirun, which uses ssh between nodes."""
     return any(
         job.hyperparameters.get(name, "false").strip('"').lower() not in ("false", "", "{}", "null")
         for name in _LAUNCHED_OVER_SSH
@@ -290,7 +291,7 @@ def launched_over_ssh(job: JobSpec) -> bool:
 
 
 def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
-    """Return the nodes' addresses in a network, given its description by podman or docker.
+    """Return the addresses of the nodes in a network, given podman's or docker's description of it.
 
     Raises:
         EngineError: If the network has too few addresses.
@@ -307,7 +308,6 @@ def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
 
 
 def _quota(running: ContainerNodes, vcpus: float, cpus: Mapping[str, int]) -> Quota | None:
-    """Return a quota on the containers' cgroups; None if a cgroup is not visible or writable."""
     groups = running.quota_groups()
     if len(groups) < len(running.pid_by_host):
         return None

@@ -1,4 +1,4 @@
-"""Images of the container engine: built and pushed by a build's commands, stored in a registry."""
+"""Images of the container engine, which builds push to a registry."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ContainerImageStore:
 
     @property
     def address(self) -> str:
-        """The registry's host:port, as ECR returns it to clients."""
+        """The registry's host:port, which ECR returns to clients."""
         return self._registry.address
 
     def open_shell(
@@ -67,13 +67,13 @@ class ContainerImageStore:
         on_line: Callable[[str], None],
         stop: threading.Event,
     ) -> BuildShell:
-        """Return a shell in the context's folder whose `docker` is this machine's builder.
+        """Return a shell in the build context in which `docker` runs podman or docker.
 
         Args:
             context: The build context.
             variables: The build's environment variables.
             on_line: Receives each line of output.
-            stop: Ends the shell when set.
+            stop: Stops the shell when set.
         """
         environment = {
             "LANG": "C.UTF-8",
@@ -121,10 +121,7 @@ class ContainerImageStore:
         return BuiltImage(digest)
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return the state folder if the image is in the registry or on this machine.
-
-        Return None if the image would have to be pulled.
-        """
+        """Return the state folder if the image is in the registry or on this machine, else None."""
         match = _REFERENCE.fullmatch(image_uri)
         if match is None:
             return None
@@ -139,11 +136,11 @@ class ContainerImageStore:
         return self._state_dir if found else None
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Return every (repository, tag, digest) in the registry."""
+        """Return the repository, tag and digest of every image in the registry."""
         return list(self._registry.images())
 
     def pull(self, image_uri: str) -> ImageConfig:
-        """Pull the image unless this machine has it, and return its configuration.
+        """Pull the image if it is not on this machine yet, and return its configuration.
 
         Raises:
             ImageNotFoundError: If the image cannot be pulled.

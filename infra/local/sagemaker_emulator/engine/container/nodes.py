@@ -1,4 +1,4 @@
-"""A job's containers: started together, monitored, signaled, and always removed."""
+"""Starts, monitors, signals and removes the containers of a job."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from sagemaker_emulator.engine.run.running_nodes import Event
 from sagemaker_emulator.interfaces import LineSink, NodeUsage
 
 NODE_FOLDER = "/run/nodesweep"
-"""The platform's folder in a node: its environment, and the boot barrier's files."""
+"""The folder in a container that holds its environment file and the boot barrier files."""
 ENVIRONMENT_FILE = "environment"
 _START_SECONDS = 120.0
 _TICK_SECONDS = 0.05
 _DRAIN_SECONDS = 5.0
 _MAX_LINE_BYTES = 256 * 1024
-_PROGRAM_FAILED = 125  # exit code of podman and docker if no container ran
-# The start command waits for a line on stdin, by which time every node of the job exists and its
-# network reaches the platform. At end of file (the server is gone), the command exits. The
-# environment is in a file, so that it is on no command line and may contain newlines.
+_PROGRAM_FAILED = 125  # exit code of podman and docker if they could not run the container
+# The start command waits for a line on stdin, which the server sends once every node exists and can
+# reach the platform. If stdin ends instead because the server is gone, the command exits. The
+# environment is in a file to keep it off command lines and to allow newlines.
 _START = f'read -r _ || exit 1; . {NODE_FOLDER}/{ENVIRONMENT_FILE}; exec "$@" </dev/null'
-# Send SIGTERM to all processes except process 1 and those that already got it. The kernel would
-# spare process 1 anyway, since the toolkit's `train` has no handler to forward the signal.
+# Send SIGTERM to all processes except process 1 and those that already got it. Process 1 would
+# ignore it anyway, since the toolkit's `train` has no handler for the signal.
 _TERMINATE = (
     'had=" 1 $$ $1 "; for folder in /proc/[0-9]*; do pid=${folder#/proc/}; '
     'case "$had" in *" $pid "*) ;; *) kill -TERM "$pid" 2>/dev/null && echo "$pid" ;; esac; done'
@@ -49,7 +49,7 @@ _TERMINATE = (
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """Parameters of one node's container; `folder` is the node's folder on this machine."""
+    """Parameters of a node's container, where `folder` is the node's folder on this machine."""
 
     host: str
     name: str
@@ -60,14 +60,14 @@ class ContainerPlan:
 
 
 def environment_script(environment: Mapping[str, str]) -> str:
-    """Return the content of the file that the start command sources."""
+    """Return the content of the environment file that the start command sources."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
 
 
 class ContainerNodes:
-    """A context manager in which every node's container exists; `release` starts the nodes.
+    """A context manager that creates and removes the containers of a job.
 
-    See `running_nodes.RunningNodes`.
+    `release` starts the nodes. See `running_nodes.RunningNodes`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ContainerNodes:
         try:
             return Relay(Path(f"/proc/{pid}/ns/net"), self._port)
         except OSError as error:
-            raise EngineError(f"the network of process {pid} can't be entered: {error}") from error
+            raise EngineError(f"can't enter the network of process {pid}: {error}") from error
 
     def __exit__(
         self,
@@ -120,27 +120,27 @@ class ContainerNodes:
 
     @property
     def supervisor_exit_code(self) -> int | None:
-        """Always None, since containers have no common parent that could end."""
+        """None, since containers have no common supervisor that could exit."""
         return None
 
     def release(self) -> None:
         """Start every node's command."""
         for client in self._clients.values():
             assert client.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # the node has ended, as its event reports
+            with contextlib.suppress(BrokenPipeError):  # the node has ended; an event reports it
                 client.stdin.write(b"\n")
                 client.stdin.close()
 
     def kill(self, host: str) -> None:
-        """Kill every process of a node, whose container ends with its process 1."""
+        """Kill a node's container, and with it every process of the node."""
         with contextlib.suppress(ContainerCommandError):  # has ended
             self._cli.call("kill", "--signal", "KILL", self._plans[host].name)
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
         """Send SIGTERM to the node's processes, except the first and those that already got it.
 
-        Process ids are the container's own, so this object records them and the returned set is
-        empty.
+        Process ids are only valid inside the container, so this object records the recipients and
+        returns an empty set.
         """
         had = " ".join(sorted(self._terminated[host]))
         with contextlib.suppress(ContainerCommandError):  # has ended
@@ -151,20 +151,20 @@ class ContainerNodes:
         return set()
 
     def quota_groups(self) -> dict[str, tuple[int, Path]]:
-        """Return (cgroup version, cpu cgroup) by host, for containers whose cgroup is visible."""
+        """Return the version and path of the cpu cgroup by host, if it is visible."""
         found = {host: groups_of(pid).get("cpu") for host, pid in self.pid_by_host.items()}
         return {host: group for host, group in found.items() if group is not None}
 
     def thread_ids(self, host: str) -> list[int]:
-        """Return the ids of the threads of the container's first process and its descendants."""
+        """Return the thread ids of the container's first process and its descendants."""
         pid = self.pid_by_host[host]
         return process_threads({pid} | descendants(list_processes(), [pid]))
 
     def stopped_periods(self, host: str) -> None:
-        """Return None, since the kernel enforces a container's quota."""
+        """Return None, since the kernel enforces the quota of a container."""
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
-        """Return each running host's current resource usage."""
+        """Return the current resource usage of running nodes by host."""
         running = {
             host: pid
             for host, pid in self.pid_by_host.items()
@@ -189,11 +189,11 @@ class ContainerNodes:
         client = subprocess.Popen(
             [self._cli.program, "run", "--name", plan.name, *plan.options, *start],
             env=self._cli.environment,
-            cwd=plan.folder,  # podman's monitor writes a file `oom` to its working folder
+            cwd=plan.folder,  # podman's monitor writes a file named `oom` to its working folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C goes to the server, which shuts the job down cleanly
+            start_new_session=True,  # only the server gets Ctrl-C, and stops the job cleanly
         )
         self._clients[plan.host] = client
         thread = threading.Thread(
@@ -220,7 +220,7 @@ class ContainerNodes:
                     self._threads[list(self._clients).index(host)].join(_DRAIN_SECONDS)
                     output = self._last_lines.get(host, "no output")
                     raise SupervisorError(
-                        f"{host}'s container did not start ({self._cli.name}: {output})"
+                        f"the container of {host} did not start ({self._cli.name}: {output})"
                     )
             if time.monotonic() >= deadline:
                 raise SupervisorError(
@@ -229,7 +229,7 @@ class ContainerNodes:
             time.sleep(_TICK_SECONDS)
 
     def _follow(self, host: str, client: subprocess.Popen[bytes]) -> None:
-        """Deliver the node's output, then report how it ended."""
+        """Deliver the output of a node, then report how the node ended."""
         assert client.stdout is not None
         while line := client.stdout.readline(_MAX_LINE_BYTES):
             text = line.decode("utf-8", "replace").rstrip("\r\n")
@@ -239,7 +239,7 @@ class ContainerNodes:
             try:
                 self._on_line(host, text, int(time.time() * 1000))
             except Exception as error:
-                # The node must not block; the error is raised at the end.
+                # Continue to read, since the node must not block. The error is raised at the end.
                 self._sink_error = self._sink_error or error
         code = client.wait()
         if code == _PROGRAM_FAILED:
@@ -270,4 +270,4 @@ class ContainerNodes:
             thread.join(_DRAIN_SECONDS)
         left = [host for host, pid in self.pid_by_host.items() if Path(f"/proc/{pid}").exists()]
         if left:
-            raise SupervisorError(f"containers of {', '.join(left)} can't be removed")
+            raise SupervisorError(f"the containers of {', '.join(left)} can't be removed")

@@ -1,4 +1,4 @@
-"""CPU quotas for containers that run in parallel with other jobs' containers."""
+"""CPU quotas for containers that run in parallel with containers of other jobs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from sagemaker_emulator.engine.host.cgroups import FIRST, USUAL_WEIGHTS, WEIGHT_FILES, CpuQuotas
 
 LEAST_SHARES = 2
-"""Initial weight of a container (`--cpu-shares`), the kernel's minimum."""
+"""Initial weight of a container (`--cpu-shares`), which is the kernel's minimum."""
 _LEAST = {1: LEAST_SHARES, 2: 1}
 
 
 @dataclass(frozen=True)
 class YieldingQuotas(CpuQuotas):
-    """Quotas of nodes that yield to other jobs' nodes while their own quota is not applied.
+    """Quotas of nodes that yield to nodes of other jobs while their quota is not applied.
 
-    Without a quota, nodes are booting or shutting down, and would take CPU time from jobs that are
-    being measured. A node that is alone on a CPU still gets the whole CPU.
+    Nodes without a quota are booting or shutting down, and would otherwise take CPU time from jobs
+    that are being measured. A node that is alone on a CPU still gets the whole CPU.
     """
 
     def apply(self, group: Path, vcpus: float) -> None:

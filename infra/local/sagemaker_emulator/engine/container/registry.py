@@ -1,8 +1,8 @@
-"""An OCI registry (Debian's docker-registry, or a given one) behind a proxy that acts as ECR.
+"""An OCI registry (Debian's docker-registry or an existing one) behind a proxy that acts as ECR.
 
-The proxy is a small HTTP server on loopback that streams everything through. On a push it does what
-ECR does but a registry does not: it refuses to move an immutable tag, and registers the image in
-ECR's API.
+The proxy is a small HTTP server on loopback that streams requests through. On a push it does two
+things that a plain registry does not: it refuses to move an immutable tag, and it registers the
+image in the ECR API.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class PushRules(Protocol):
     """ECR's rules for pushes."""
 
     def refusal(self, repository: str, tag: str, digest: str) -> str | None:
-        """Return why the tag cannot name this digest, or None."""
+        """Return why the tag must not point to this digest, or None if it may."""
 
     def pushed(self, repository: str, tag: str, digest: str) -> None:
-        """Record that the registry has the image."""
+        """Record an image that was pushed to the registry."""
 
 
 class _SocketConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
+    """An HTTP connection over a Unix socket."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=_TIMEOUT_SECONDS)
@@ -66,22 +66,22 @@ class _SocketConnection(http.client.HTTPConnection):
 class Registry:
     """The registry and its proxy.
 
-    `address` is the proxy's host:port; `rules` may be set once ECR is available.
+    `address` is the host:port of the proxy. Set `rules` once ECR is available.
     """
 
     def __init__(self, folder: Path, backend: str | None = None) -> None:
-        """Start the registry and its proxy, which uses its previous port if that is free.
+        """Start the registry, and its proxy on the previous port if that is free.
 
         Args:
-            folder: Stores the images, the configuration and the log.
-            backend: host:port of a running registry to use instead of starting one.
+            folder: The folder for the images, the configuration and the log.
+            backend: The host:port of a running registry to use instead of starting one.
 
         Raises:
             EngineError: If the registry cannot be started or reached.
         """
         self.rules: PushRules | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        self.backend = backend  # host:port of an existing registry, None for the platform's own
+        self.backend = backend  # None if the platform starts the registry
         self._process: subprocess.Popen[bytes] | None = None
         self._socket_dir = tempfile.mkdtemp(prefix="nodesweep-registry-")
         self._socket = f"{self._socket_dir}/registry"
@@ -93,7 +93,7 @@ class Registry:
         threading.Thread(target=self._server.serve_forever, name="registry", daemon=True).start()
 
     def close(self) -> None:
-        """Stop the registry and its proxy; pushed images stay in the folder."""
+        """Stop the registry and its proxy. Pushed images remain in the folder."""
         self._server.shutdown()
         self._server.server_close()
         if self._process:
@@ -102,18 +102,18 @@ class Registry:
         shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     def connect(self) -> http.client.HTTPConnection:
-        """Return a connection to the registry itself."""
+        """Return a connection to the registry behind the proxy."""
         if self.backend is not None:
             return http.client.HTTPConnection(self.backend, timeout=_TIMEOUT_SECONDS)
         return _SocketConnection(self._socket)
 
     def digest(self, repository: str, reference: str) -> str | None:
-        """Return the digest of the image with a tag or digest; None if the registry lacks it."""
+        """Return the digest of the image with a tag or digest, or None if it does not exist."""
         answer = self._get(f"/v2/{repository}/manifests/{reference}", "HEAD")
         return answer.headers["Docker-Content-Digest"] if answer.status == 200 else None
 
     def images(self) -> Iterator[tuple[str, str, str]]:
-        """Yield every (repository, tag, digest)."""
+        """Yield the repository, tag and digest of every image."""
         for repository in self._read("/v2/_catalog?n=1000").get("repositories") or []:
             for tag in self._read(f"/v2/{repository}/tags/list").get("tags") or []:
                 if digest := self.digest(repository, tag):
@@ -132,7 +132,7 @@ class Registry:
         program = shutil.which("docker-registry")
         if program is None:
             raise EngineError(
-                "docker-registry is not installed; install it, or name a registry with --registry"
+                "docker-registry is not installed; install it, or set --registry to a running one"
             )
         config = {
             "version": 0.1,
@@ -170,7 +170,7 @@ class Registry:
 
 
 def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
-    """Listen on the previous port, which image names contain, or on a free port if it is taken."""
+    """Listen on the previous port, which image names contain, or on a free port if it is in use."""
 
     class Handler(_ProxyHandler):
         upstream = registry
@@ -186,8 +186,6 @@ def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
 
 
 class _ProxyHandler(BaseHTTPRequestHandler):
-    """Forwards one client's requests."""
-
     upstream: Registry
     protocol_version = "HTTP/1.1"
 
@@ -237,14 +235,14 @@ class _ProxyHandler(BaseHTTPRequestHandler):
                 connection.send(chunk)
             answer = connection.getresponse()
             if on_success and answer.status < 300:
-                # Before the client gets the response, so that it finds the image in ECR.
+                # Register the image before the client gets the response and looks for it in ECR.
                 on_success()
             self._answer(answer)
         finally:
             connection.close()
 
     def _body(self) -> Iterator[bytes]:
-        """Yield the request's body as received, chunk framing included."""
+        """Yield the request body as received, including chunk framing."""
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             while True:
                 line = self.rfile.readline()
@@ -266,7 +264,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
             if name.lower() not in _HOP_HEADERS | {"transfer-encoding"}:
                 self.send_header(name, value)
         if answer.getheader("Content-Length") is None and self.command != "HEAD":
-            self.send_header("Connection", "close")  # the end of the connection ends the body
+            self.send_header("Connection", "close")  # which marks the end of the body
             self.close_connection = True
         self.end_headers()
         if self.command != "HEAD":

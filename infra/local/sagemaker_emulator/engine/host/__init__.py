@@ -1,1 +1,1 @@
-"""The host's resources as engines use them: cores, cgroups, processes, networks, turns."""
+"""Host resources that engines use: cores, cgroups, processes, networks and the job slot."""

@@ -1,4 +1,4 @@
-"""Computes the share of the requested CPU time that a node got, from readings of kernel counters.
+"""Computes from kernel counters how much of the CPU time that a node requested it got.
 
 docs/method.md, "Attainment", describes the counters, their interpretation and the limitations.
 """
@@ -25,38 +25,38 @@ _LEAST_BALLAST_SECONDS = 1.0
 With less, the speed varies more within a run than between runs.
 """
 _MOST_READINGS = 1024
-"""Readings kept per job; beyond this, every second one is dropped."""
+"""Maximum number of readings per job. When it is exceeded, every second reading is dropped."""
 
 
 @dataclass(frozen=True)
 class NodeReading:
-    """A node's counters at one moment; None for what the kernel does not count."""
+    """A node's counters at one moment. Counters that the kernel does not provide are None."""
 
     cpu_seconds: float
     waited_seconds: float | None
-    """Total time in which the node's threads were runnable but not running, without throttling."""
+    """Total time in which the node's threads were runnable but not running, minus throttling."""
     periods: int | None = None
     throttled_periods: int | None = None
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters of a job's nodes and their CPUs at one moment (monotonic)."""
+    """Counters of a job's nodes and of their CPUs at one moment of the monotonic clock."""
 
     at_seconds: float
     nodes: Mapping[str, NodeReading]
     idle_seconds: Mapping[int, float] = field(default_factory=dict)
-    """Total time, by CPU, in which the CPU was idle or ran ballast."""
+    """Total time that each CPU was idle or ran ballast."""
     ballast: Mapping[int, Ran] = field(default_factory=dict)
     """CPU time and work of the ballast so far, by CPU."""
     held_back_seconds: float = 0.0
-    """Total time, per CPU, that quotas of the enclosing cgroups throttled this platform."""
+    """Total time per CPU that the quotas of enclosing cgroups throttled this platform."""
 
 
 def attainments(
     begin: Reading, end: Reading, vcpus: float, cpu_by_host: Mapping[str, int]
 ) -> dict[str, NodeAttainment]:
-    """Return the attainment, under a quota of `vcpus`, of each node that is in both readings."""
+    """Return the attainment of each node in both readings, given a quota of `vcpus` per node."""
     seconds = end.at_seconds - begin.at_seconds
     if seconds <= 0:
         return {}
@@ -91,9 +91,9 @@ def attainments(
 
 
 def cpu_speed(begin: Reading, end: Reading, cpus: Iterable[int]) -> float | None:
-    """Return these CPUs' speed between the readings, in bytes hashed per CPU second of ballast.
+    """Return the speed of the CPUs between the readings, in bytes hashed per CPU second of ballast.
 
-    None if the ballast ran too little.
+    Return None if the ballast used too little CPU time for a reliable speed.
     """
     seconds = hashed_bytes = 0.0
     for cpu in set(cpus):
@@ -113,16 +113,16 @@ def demanded_cpu_seconds(
 ) -> float | None:
     """Return the CPU seconds that a node would have used on a dedicated machine.
 
-    This is its CPU time plus its wait in periods that did not exhaust its quota, at most its quota.
-    The wait is capped at the wait to expect on a CPU that others use for `others_share` of the
-    time, and at the CPU time that the node would have used during the wait, at its pace in the rest
-    of the time (docs/method.md, "Attainment").
+    This is its CPU time plus its wait in periods that did not exhaust its quota, capped at its
+    quota. The wait is capped at the wait expected on a CPU that others use for `others_share` of
+    the time, and at the CPU time that the node would have used during the wait at the pace of the
+    rest of the time (docs/method.md, "Attainment").
 
     Args:
         quota_seconds: CPU time that the quota allows.
         cpu_seconds: CPU time used.
         delay_seconds: Run queue wait of the node's threads; None if unknown.
-        others_share: Share of the time, 0 to 1, that others used its CPU; None if unknown.
+        others_share: Share of the time, 0 to 1, that others used the node's CPU; None if unknown.
         throttled_share: Share of periods, 0 to 1, in which the quota was exhausted.
         seconds: Wall time.
 
@@ -147,8 +147,8 @@ def _share_of_others(
 ) -> float | None:
     """Return the share of the time, 0 to 1, that a node's CPU was unavailable to the job.
 
-    Other processes used the CPU, or the quota of an enclosing cgroup throttled all processes.
-    Return None if the CPU's idle time is unknown.
+    The CPU is unavailable while other processes use it, or while the quota of an enclosing cgroup
+    throttles all processes. Return None if the CPU's idle time is unknown.
     """
     cpu = cpu_by_host.get(host)
     if cpu is None or cpu not in begin.idle_seconds or cpu not in end.idle_seconds:
@@ -170,9 +170,10 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 class AttainmentMeter:
-    """Measures nodes' attainment: call `begin`, `take_reading` periodically, then `attainments`.
+    """Measures the attainment of a job's nodes.
 
-    Periodic readings are needed because the kernel forgets a thread's wait when the thread ends.
+    Call `begin`, then `take_reading` periodically, then `attainments`. Readings must be periodic
+    because the kernel forgets how long a thread waited when the thread ends.
     """
 
     def __init__(
@@ -191,12 +192,12 @@ class AttainmentMeter:
 
         Args:
             usage: Returns the current resource usage by host.
-            group_by_host: The nodes' cgroups, if they have any.
+            group_by_host: The cgroups of the nodes that have one.
             cpu_by_host: The CPU that each node is pinned to.
-            vcpus: Each node's quota.
+            vcpus: The quota of each node.
             thread_ids: Returns the threads of a node without a cgroup.
-            stopped_periods: Returns, for a node without a cgroup, the number of its periods and of
-                the periods in which it was stopped.
+            stopped_periods: Returns, for a node without a cgroup, how many periods it has had and
+             in how many it was stopped.
             ballast: Returns the CPU time and work of the ballast by CPU.
             proc: The proc file system.
             clock: A monotonic clock, in seconds.
@@ -215,11 +216,11 @@ class AttainmentMeter:
         self._readings: list[Reading] = []
 
     def begin(self) -> None:
-        """Start counting now."""
+        """Take the first reading."""
         self._readings = [self._read()]
 
     def take_reading(self) -> None:
-        """Take a reading; discard it if an ended process's CPU time is missing from it."""
+        """Take a reading, but discard it if it lacks the CPU time of a process that has ended."""
         now = self._read()
         known = self._readings[-1].nodes if self._readings else {}
         if all(
@@ -233,9 +234,10 @@ class AttainmentMeter:
     def attainments(
         self, from_seconds: float = -math.inf, to_seconds: float = math.inf
     ) -> dict[str, NodeAttainment]:
-        """Return the attainments between the readings nearest to two moments of the clock.
+        """Return the attainments between the readings nearest to two clock times.
 
-        The default is from begin() to the last reading. The result is empty before begin().
+        By default, they cover the time from begin() to the last reading. Before begin(), the result
+        is empty.
         """
         if not self._readings:
             return {}
@@ -286,11 +288,11 @@ class AttainmentMeter:
 
 
 class ThreadWaits:
-    """Time that threads waited for a CPU (/proc/TID/schedstat), excluding throttling by a quota.
+    """Sums the time that threads waited for a CPU (/proc/TID/schedstat), minus quota throttling.
 
-    The total includes threads that have ended. /proc/PID/schedstat covers only a process's first
-    thread, so every thread is read. The kernel adds throttled time to the wait of each runnable
-    thread, so the time throttled since the last call is subtracted from each thread's wait.
+    The total includes threads that have ended. Every thread is read because /proc/PID/schedstat
+    covers only the first thread of a process. The kernel adds throttled time to the wait of each
+    runnable thread, so the time throttled since the last call is subtracted from each wait.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
@@ -301,13 +303,13 @@ class ThreadWaits:
         self._is_counted = False
 
     def seconds(self, thread_ids: Iterable[int], throttled_seconds: float = 0.0) -> float | None:
-        """Return the total wait of these threads and those of earlier calls.
+        """Return the total wait of these threads and of the threads in earlier calls, in seconds.
 
         Return None if the kernel does not count waits.
 
         Args:
             thread_ids: The threads to read now.
-            throttled_seconds: Time that a quota has throttled their cgroup so far.
+            throttled_seconds: Time that a quota has throttled the threads' cgroup so far.
         """
         now: dict[int, int] = {}
         throttled = round(throttled_seconds * 1e9)
@@ -318,7 +320,7 @@ class ThreadWaits:
             if len(fields) == 3 and fields != ["0", "0", "0"]:
                 now[thread_id] = waited = int(fields[1])
                 before = self._nanoseconds.get(thread_id, 0)
-                if before > waited:  # ended, and its id was reused
+                if before > waited:  # the thread has ended and its id was reused
                     before = 0
                 self._waited_nanoseconds += max(0, waited - before - held_back)
         self._is_counted = self._is_counted or bool(now)
@@ -327,13 +329,13 @@ class ThreadWaits:
 
 
 def group_threads(group: Path) -> list[int]:
-    """Return the ids of the threads in a cgroup, or none if the cgroup does not exist."""
+    """Return the ids of the threads in a cgroup; empty if the cgroup does not exist."""
     text = _read(group / "cgroup.threads") or _read(group / "tasks")  # v2, v1
     return [int(line) for line in text.split()]
 
 
 def cpu_statistics(group: Path) -> dict[str, float]:
-    """Return a cgroup's cpu.stat (v1 or v2) with `throttled_seconds`, 0 without a quota."""
+    """Return the values in a cgroup's cpu.stat (v1 or v2), plus `throttled_seconds`."""
     found: dict[str, float] = {}
     for line in _read(group / "cpu.stat").splitlines():
         name, _, value = line.partition(" ")
@@ -344,18 +346,19 @@ def cpu_statistics(group: Path) -> dict[str, float]:
 
 
 def idle_seconds(stat: str) -> dict[int, float]:
-    """Return each CPU's time idle or waiting for a disk, in seconds, from the text of /proc/stat.
+    """Return the seconds that each CPU was idle or waited for a disk, from the text of /proc/stat.
 
-    The busy times in that file are unusable: tickless kernels attribute a whole tick to what runs
-    at the tick, and a quota is refilled at ticks, so a node at 20% was counted as 40%. Idle time is
-    counted to the microsecond; everything else is busy, including time stolen by a hypervisor.
+    The busy times in that file are unusable. Tickless kernels attribute a whole tick to the process
+    that runs at the tick, and quotas are refilled at ticks, so a node at 20% was counted as 40%.
+    Idle time is counted to the microsecond. All other time is busy, including time stolen by a
+    hypervisor.
     """
     found = {}
     for line in stat.splitlines():
         name, *numbers = line.split()
         if name.startswith("cpu") and name != "cpu":
             ticks = [int(number) for number in numbers]
-            if any(ticks):  # a sandbox's kernel may show zeros
+            if any(ticks):  # a sandboxed kernel can show zeros
                 found[int(name.removeprefix("cpu"))] = (
                     ticks[_IDLE] + ticks[_IOWAIT]
                 ) / _TICKS_PER_SECOND

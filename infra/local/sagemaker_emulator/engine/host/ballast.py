@@ -1,10 +1,10 @@
-"""Keeps the CPUs of a job's nodes from idling while they measure.
+"""Keeps the CPUs of a job's nodes from idling during measurements.
 
 A CPU that idles between a node's turns is slower when the node resumes (sleep states, frequency, a
-busier sibling), so a lone node did less work per CPU second than one of eight, and the speedup was
-overestimated. A SCHED_IDLE process on each CPU makes a CPU second worth the same at every node
-count. The work of these processes also measures the CPUs' speed (docs/method.md, "Attainment" and
-"What a CPU second is worth"; `benchmarks/emulation.py`).
+busier sibling), so a lone node did less work per CPU second than one of eight nodes, and speedups
+were overestimated. With a SCHED_IDLE process on each CPU, a CPU second is worth the same at every
+node count. The work of these processes also measures the speed of the CPUs (docs/method.md,
+"Attainment" and "What a CPU second is worth"; `benchmarks/emulation.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sagemaker_emulator.tether import tethered
 
 _RECORD = struct.Struct("dd")
-"""CPU seconds that a process has run, bytes that it has hashed."""
+"""A process's CPU seconds and the number of bytes that it has hashed."""
 _PROGRAM = """
 import os, struct, sys, time
 from hashlib import blake2b
@@ -48,7 +48,7 @@ class Ran(NamedTuple):
     hashed_bytes: float = 0.0
 
     def plus(self, other: Ran) -> Ran:
-        """Return the total of this and another ballast's CPU time and work."""
+        """Return the sum of both CPU times and amounts of work."""
         return Ran(self.cpu_seconds + other.cpu_seconds, self.hashed_bytes + other.hashed_bytes)
 
 
@@ -58,7 +58,7 @@ class _Process(NamedTuple):
     record: int  # file descriptor
 
     def ran(self) -> Ran:
-        """Return the process's CPU time and work so far; zero before it begins."""
+        """Return the CPU time and work of the process so far; zero before it begins."""
         content = os.pread(self.record, _RECORD.size, 0)
         return Ran(*_RECORD.unpack(content)) if len(content) == _RECORD.size else Ran()
 
@@ -69,7 +69,7 @@ _ended: dict[int, Ran] = {}
 
 
 class Ballast:
-    """One process per CPU between start() and stop(); they also end with this process."""
+    """One process per CPU from start() to stop(). The processes also end when this process ends."""
 
     def __init__(self, cpus: Iterable[int]) -> None:
         self._cpus = sorted(set(cpus))
@@ -100,7 +100,7 @@ class Ballast:
                 _running.append(process)
 
     def stop(self) -> None:
-        """End the processes; may be called at any time, and repeatedly."""
+        """Kill the processes. You can call this at any time, and more than once."""
         for process in self._processes:
             process.started.kill()
         for process in self._processes:
@@ -114,9 +114,9 @@ class Ballast:
 
 
 def ballast_ran() -> dict[int, Ran]:
-    """Return the ballast's CPU time and work by CPU, summed over all jobs of this process.
+    """Return the CPU time and work of the ballast by CPU, summed over all jobs of this process.
 
-    Concurrent jobs have separate ballast.
+    Each of several concurrent jobs starts its own ballast.
     """
     with _lock:
         found = dict(_ended)

@@ -1,4 +1,4 @@
-"""The local instance types' vCPUs, memory and links, and this machine's capacity for nodes."""
+"""The vCPUs, memory and links of local instance types, and this machine's capacity for nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sagemaker_emulator.engine.host.cgroups import cpu_limit, enclosing_groups
 
 
 class Link(NamedTuple):
-    """A node's network link: rate in each direction, and latency from one node to another."""
+    """A node's network link: its rate in each direction and the latency between two nodes."""
 
     gbit_per_second: float
     latency_milliseconds: float
@@ -23,7 +23,7 @@ class _Emulated(NamedTuple):
     link: Link
 
 
-# configs/instances.yaml has the reasons for the links.
+# configs/instances.yaml explains the choice of links.
 _TYPES = {
     "ml.local.micro": _Emulated(0.1, 2 << 30, Link(2.5, 0.05)),
     "ml.local.small": _Emulated(0.2, 2 << 30, Link(1, 0.05)),
@@ -37,11 +37,11 @@ VCPUS_BY_INSTANCE_TYPE = {name: emulated.vcpus for name, emulated in _TYPES.item
 MEMORY_BYTES_BY_INSTANCE_TYPE = {name: emulated.memory_bytes for name, emulated in _TYPES.items()}
 """Memory limits of containers; `capacity_problem` considers only vCPUs."""
 LINK_BY_INSTANCE_TYPE = {name: emulated.link for name, emulated in _TYPES.items()}
-"""Links between nodes that have their own networks."""
+"""Links between nodes that have separate networks."""
 
 
 def machine_cores(groups: Iterable[Path] | None = None) -> float:
-    """Return the cores this process may use, given its CPU affinity and the container's CPU quota.
+    """Return the number of cores that this process may use, given its CPU affinity and CPU quota.
 
     Args:
         groups: This process's cgroups and their ancestors; looked up by default.
@@ -51,11 +51,11 @@ def machine_cores(groups: Iterable[Path] | None = None) -> float:
 
 
 def assign_cpus(instance_count: int) -> list[int]:
-    """Assign nodes to CPUs round-robin; each is pinned to its CPU.
+    """Return the CPU to pin each node to, assigned round-robin.
 
-    The kernel hands out quota per CPU in slices (5 ms), so a node that migrates leaves part of its
-    quota unused on each CPU. With 8 nodes of 0.2 vCPU on 2 cores, and periods of 10 ms, pinning cut
-    the median step from 133-170 ms to 118-135 ms.
+    The kernel hands out quota in slices of 5 ms per CPU, so a node that migrates between CPUs
+    leaves part of its quota unused on each. With 8 nodes of 0.2 vCPU on 2 cores and periods of
+    10 ms, pinning cut the median step from 133-170 ms to 118-135 ms.
     """
     cpus = sorted(os.sched_getaffinity(0))
     return [cpus[index % len(cpus)] for index in range(instance_count)]
@@ -64,13 +64,13 @@ def assign_cpus(instance_count: int) -> list[int]:
 def omp_threads(vcpus: float) -> int:
     """Return the number of OpenMP threads for a node, at least one.
 
-    Two threads under a quota of less than two CPUs only throttle each other.
+    With a quota of less than two CPUs, two threads would only throttle each other.
     """
     return max(1, int(vcpus))
 
 
 def capacity_problem(instance_type: str, instance_count: int, cores: float) -> str | None:
-    """Return why `cores` cannot hold these nodes, in the words of AWS's CapacityError, or None."""
+    """Return why these nodes do not fit on `cores`, worded like AWS's CapacityError, or None."""
     vcpus = VCPUS_BY_INSTANCE_TYPE.get(instance_type)
     if vcpus is None:
         known = ", ".join(VCPUS_BY_INSTANCE_TYPE)

@@ -1,14 +1,14 @@
-"""CPU quotas for nodes by cgroup v1 or v2, if this process may write them.
+"""CPU quotas for nodes through cgroup v1 or v2, if this process may write cgroups.
 
 `CpuQuotas.find` tries a quota on a real process, since folders that look writable often refuse
 (read-only mounts in containers, undelegated controllers, no permission to move a process). The
 period is 20 ms instead of the kernel's 100 ms because a node uses its whole quota at the start of a
-period and then stalls. Measured with 8 nodes of 0.2 vCPU on 2 cores and a step of 10 ms CPU time
-(ideal wall time: 50 ms), 5th to 95th percentile of a step: 10 to 95 ms with periods of 100 ms, 39
-to 62 ms with 20 ms, 47 to 55 ms with 10 ms, 49 to 54 ms with 5 ms. Shorter periods are steadier but
-waste quota: a training step of 77 ms CPU time on one pinned node at 0.2 vCPU took 400 ms with
-periods of 20 and 100 ms (0.19 vCPU) but 560 ms with 10 ms (0.14 vCPU), since a 2 ms quota is less
-than the kernel's tick (4 ms) and slice (5 ms).
+period and then stalls. With 8 nodes of 0.2 vCPU on 2 cores and steps of 10 ms CPU time (50 ms wall
+time at best), the 5th to 95th percentiles of a step were 10 to 95 ms with periods of 100 ms, 39 to
+62 ms with 20 ms, 47 to 55 ms with 10 ms, and 49 to 54 ms with 5 ms. Shorter periods are steadier
+but waste quota: a step of 77 ms CPU time on one pinned node with 0.2 vCPU took 400 ms with periods
+of 20 and 100 ms (0.19 vCPU) but 560 ms with 10 ms (0.14 vCPU), since a 2 ms quota is less than the
+kernel's tick (4 ms) and slice (5 ms).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PERIOD_MICROSECONDS = 20_000
 WEIGHT_FILES = {1: "cpu.shares", 2: "cpu.weight"}
 USUAL_WEIGHTS = {1: 1024, 2: 100}
 FIRST = 64
-"""Weight of measuring nodes, as a multiple of the default.
+"""Weight of the nodes during measurements, as a multiple of the default.
 
-To the scheduler the nodes are one group, which by default has the weight of one other process,
+The scheduler sees the nodes as one group, which by default weighs as much as one other process,
 however many nodes it contains (`benchmarks/emulation.py --ways first plain` measures both weights
 next to busy neighbors). The factor is below the kernel's maximum, so that nodes that fill the
-machine leave the platform's server 1/33 of each of two CPUs.
+machine leave 1/33 of each of two CPUs to the platform's server.
 """
 _PROBE_TIMEOUT_SECONDS = 5.0
 _REMOVE_TIMEOUT_SECONDS = 2.0
@@ -48,7 +48,7 @@ class CpuQuotas:
     def find(
         cls, name: str, candidates: Iterator[tuple[int, Path]] | None = None
     ) -> tuple[CpuQuotas | None, str]:
-        """Return quotas that passed a test, or None, and a short description of the result."""
+        """Return quotas that passed a test (None if none did) and a short description."""
         refusals: list[str] = []
         for version, parent in candidates if candidates is not None else _candidate_parents():
             quotas = cls(version, parent / name)
@@ -60,17 +60,17 @@ class CpuQuotas:
         return None, "cgroups not writable" if refusals else "no cgroup cpu controller"
 
     def create(self, name: str) -> Path:
-        """Create a node's group, without a quota."""
+        """Create a cgroup without a quota for a node, and return it."""
         self._make_folder()
         group = self.folder / name
         group.mkdir(exist_ok=True)
         return group
 
     def apply(self, group: Path, vcpus: float) -> None:
-        """Apply the quota to all processes in the group, present and future.
+        """Apply the quota to all present and future processes in the group.
 
-        While it is applied, the nodes have priority over everything else on this machine, so that
-        each can use its quota (docs/method.md, "Attainment").
+        While a quota is applied, the nodes have priority over everything else on this machine, so
+        that each node can use its quota (docs/method.md, "Attainment").
         """
         quota = round(vcpus * PERIOD_MICROSECONDS)
         if self.version == 1:
@@ -81,7 +81,7 @@ class CpuQuotas:
         self._set_weight(FIRST)
 
     def lift(self, group: Path) -> None:
-        """Remove a group's quota, and the nodes' priority."""
+        """Remove the group's quota and the nodes' priority."""
         if self.version == 1:
             (group / "cpu.cfs_quota_us").write_text("-1")
         else:
@@ -89,7 +89,7 @@ class CpuQuotas:
         self._set_weight(1)
 
     def groups(self) -> list[Path]:
-        """Return the existing groups, including an earlier engine's leftovers."""
+        """Return the existing groups, including those that an earlier engine left behind."""
         return (
             sorted(path for path in self.folder.glob("*") if path.is_dir())
             if self.folder.is_dir()
@@ -97,9 +97,9 @@ class CpuQuotas:
         )
 
     def remove(self, group: Path) -> bool:
-        """Remove a group whose processes have ended, and with the last group the engine's folder.
+        """Remove a group whose processes have ended, and return False if that failed.
 
-        Return False if the group could not be removed.
+        The engine's folder is removed with the last group.
         """
         removed = remove_group(group)
         with contextlib.suppress(OSError):  # other groups remain
@@ -107,9 +107,9 @@ class CpuQuotas:
         return removed
 
     def _set_weight(self, times: int) -> None:
-        """Set the nodes' joint weight to a multiple of the default.
+        """Set the joint weight of the nodes to a multiple of the default.
 
-        If the kernel refuses, the nodes' attainment shows the consequence.
+        If the kernel refuses, nodes next to busy processes have a lower attainment.
         """
         with contextlib.suppress(OSError):
             (self.folder / WEIGHT_FILES[self.version]).write_text(
@@ -142,9 +142,9 @@ class CpuQuotas:
 def look_for_quotas(
     candidates: Iterator[tuple[int, Path]] | None = None,
 ) -> tuple[bool, str]:
-    """Return (True, place) if quotas look writable here, else (False, reason).
+    """Return (True, location) if quotas look writable on this machine, else (False, reason).
 
-    The function changes nothing, so its result is a guess; CpuQuotas.find tests a quota.
+    This only checks permissions, so the result is a guess. CpuQuotas.find applies a real quota.
     """
     parents = list(candidates if candidates is not None else _candidate_parents())
     for version, parent in parents:
@@ -154,19 +154,19 @@ def look_for_quotas(
 
 
 def v1_quotas_look_writable() -> bool:
-    """Return True if cgroup v1 quotas look writable, so that systemd (cgroup v2) is not needed."""
+    """Return True if cgroup v1 quotas look writable, in which case systemd is not needed."""
     return look_for_quotas(found for found in _candidate_parents() if found[0] == 1)[0]
 
 
 def enclosing_groups() -> list[Path]:
-    """Return this process's cgroups and their ancestors, as far as they are mounted here."""
+    """Return the mounted cgroups of this process and their ancestors."""
     return list(
         dict.fromkeys(group for _, own in _candidate_parents() for group in (own, *own.parents))
     )
 
 
 def cpu_limit(group: Path) -> float | None:
-    """Return the number of CPUs that a group's quota allows; None without a readable quota."""
+    """Return the number of CPUs that the group's quota allows; None if there is no quota."""
     v2 = _read_lines(group / "cpu.max")
     quota, period = (
         v2[0].split()
@@ -178,7 +178,7 @@ def cpu_limit(group: Path) -> float | None:
 
 
 def remove_group(group: Path) -> bool:
-    """Remove a cgroup and return True once it is gone.
+    """Remove a cgroup and return True once it is gone; return False after two seconds.
 
     The kernel returns EBUSY for a moment after the last process has ended.
     """
@@ -198,9 +198,9 @@ def remove_group(group: Path) -> bool:
 
 
 def _delegate_cpu(folder: Path) -> None:
-    """Enable the cpu controller for cgroup v2 children of `folder`.
+    """Enable the cpu controller for the cgroup v2 children of `folder`.
 
-    The kernel refuses if the folder's cgroup contains processes.
+    The kernel refuses if the cgroup contains processes.
     """
     control = folder / "cgroup.subtree_control"
     if "cpu" not in control.read_text().split():
@@ -209,10 +209,9 @@ def _delegate_cpu(folder: Path) -> None:
 
 
 def _step_down(folder: Path) -> None:
-    """Move this process out of a cgroup that it has to itself, so that cpu can be delegated.
+    """Move this process into a child cgroup if it is alone in its cgroup, to allow delegation.
 
-    It moves into a child of that cgroup, which may be, for instance, its own scope
-    (engine/host/scope.py).
+    That cgroup can be, for example, the scope in which the server runs (engine/host/scope.py).
     """
     available = _first_line(folder / "cgroup.controllers").split()
     if "cpu" in available and _read_lines(folder / "cgroup.procs") == [str(os.getpid())]:
@@ -224,7 +223,7 @@ def _step_down(folder: Path) -> None:
 def groups_of(
     pid: int, controllers: Sequence[str] = ("cpu", "cpuacct")
 ) -> dict[str, tuple[int, Path]]:
-    """Return (version, cgroup) of another process by controller, for mounted cgroups.
+    """Return the version and path of a process's mounted cgroups, by controller.
 
     A v2 cgroup serves all controllers.
     """
@@ -245,15 +244,15 @@ def groups_of(
 
 
 def _candidate_parents() -> Iterator[tuple[int, Path]]:
-    """Yield folders to try: the v1 cpu tree first, then v2 from this process's group upwards.
+    """Yield the folders to try, first in v1, then in v2 from this process's group upwards.
 
-    If v1 has the cpu controller, v2 does not.
+    At most one of v1 and v2 has the cpu controller.
     """
     own = _own_groups()
     for version, mount_root, mount_point in _cpu_mounts():
         relative = own.get("cpu" if version == 1 else "", "/")
-        # In a container the mount shows only a part of the tree, while the process's path starts at
-        # the root of the whole tree.
+        # In a container, the mount shows only part of the tree, but the path of the process starts
+        # at the root of the whole tree.
         inside = os.path.relpath(relative, mount_root) if relative.startswith(mount_root) else "."
         here = (mount_point / inside).resolve()
         if not here.is_dir():
@@ -266,7 +265,7 @@ def _candidate_parents() -> Iterator[tuple[int, Path]]:
 
 
 def _own_groups() -> dict[str, str]:
-    """Return the paths of this process's groups by controller; "" stands for the v2 tree."""
+    """Return the path of this process's cgroup by controller, with "" as the key for v2."""
     return _groups(Path("/proc/self/cgroup"))
 
 
@@ -280,17 +279,14 @@ def _groups(file: Path) -> dict[str, str]:
 
 
 def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
-    """Yield (version, root of the mount in its tree, mount point) of mounts that may have cpu."""
+    """Yield the version, root and mount point of cgroup mounts that may have the cpu controller."""
     for version, mount_root, mount_point, carried in _mounts():
         if version == 2 or "cpu" in carried:
             yield version, mount_root, mount_point
 
 
 def _mounts() -> list[tuple[int, str, Path, frozenset[str]]]:
-    """Return all cgroup mounts, v1 first.
-
-    Each is (version, root of the mount in its tree, mount point, v1 controllers).
-    """
+    """Return the version, root, mount point and v1 controllers of all cgroup mounts, v1 first."""
     mounts = []
     for line in _read_lines(Path("/proc/self/mountinfo")):
         before, _, after = line.partition(" - ")
@@ -314,7 +310,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def main() -> int:
-    """Report whether quotas look writable, and return the exit code: 0 if they do."""
+    """Print whether quotas look writable, and return exit code 0 if they do, else 1."""
     found, reason = look_for_quotas()
     print(reason)
     return 0 if found else 1

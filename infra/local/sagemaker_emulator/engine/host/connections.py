@@ -1,8 +1,7 @@
-"""Finds the nodes of a job that have a TCP connection to another of its nodes.
+"""Finds the nodes of a job that have a TCP connection to another node of the job.
 
-Launchers are excluded: torchrun's agents and MPI's daemons connect even if the programs that they
-start never do. The two ends of a connection must be on different nodes, so connections to the
-platform or within a node do not count.
+Launchers are excluded because torchrun agents and MPI daemons connect even if the programs that
+they start never do. Connections to the platform or within a node do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _MAPPED = "0000000000000000FFFF0000"
 """Prefix of an IPv4 address in an IPv6 socket, as in /proc/net/tcp6."""
 _LOOPBACK = re.compile(r"[0-9A-F]{6}7F:|0{24}01000000:")
-"""Loopback addresses as in these tables: 127.0.0.0/8 and ::1."""
+"""Loopback addresses (127.0.0.0/8 and ::1) in the notation of /proc/net/tcp and tcp6."""
 _LAUNCHERS = frozenset(
     {"torchrun", "mpirun", "mpiexec", "orterun", "prterun", "orted", "prted", "ssh", "sshd"}
     | {"horovodrun", "accelerate", "deepspeed", "hydra_pmi_proxy", "hydra_bstrap_proxy"}
@@ -27,14 +26,14 @@ _PROGRAM_WORDS = 4
 """Number of words of a command line to examine: interpreter, options, and script or module."""
 
 Ends = tuple[str, str]
-"""A connection as a socket sees it: its own address and port, and the peer's.
+"""The local and remote endpoints (address and port) of a connection.
 
-A loopback address, which differs between network namespaces, includes its namespace.
+A loopback address includes its network namespace, since it is only unique within one.
 """
 
 
 def connected_hosts(pids_by_host: Mapping[str, Collection[int]]) -> set[str] | None:
-    """Return the nodes with a connection to another node; None if any sockets are unreadable."""
+    """Return the nodes that are connected to another node, or None if a process is unreadable."""
     ends_by_host = {}
     connections: dict[str, dict[str, Ends]] = {}  # by network namespace
     for host, pids in pids_by_host.items():
@@ -74,7 +73,7 @@ def _sockets(pid: int) -> set[str]:
     for entry in os.scandir(f"/proc/{pid}/fd"):
         try:
             link = _SOCKET.fullmatch(os.readlink(entry.path))
-        except FileNotFoundError:  # closed in the meantime
+        except FileNotFoundError:  # was just closed
             continue
         if link:
             found.add(link[1])
@@ -82,7 +81,7 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _connections(pid: int, namespace: str) -> dict[str, Ends]:
-    """Return the established connections of the process's network namespace by inode."""
+    """Return the established connections in a process's network namespace by socket inode."""
     found = {}
     for table in ("tcp", "tcp6"):
         path = Path(f"/proc/{pid}/net/{table}")

@@ -1,9 +1,9 @@
-"""A node's own host name, /etc/hosts, /opt/ml and process ids, if the kernel allows it.
+"""Gives each node a private host name, /etc/hosts, /opt/ml and process ids, if the kernel allows.
 
-With namespaces (root, or a user who may create user namespaces) hosts are named algo-1 … algo-n as
-on AWS, /opt/ml is the node's own, and the kernel ends the whole node with its first process.
-Without them (most containers) SM_HOSTS holds loopback addresses, which the toolkits accept as well,
-but a program with hard-coded paths such as /opt/ml/input does not work.
+With namespaces (root, or a user who may create user namespaces), hosts are named algo-1 … algo-n as
+on AWS, each node has a private /opt/ml, and the kernel kills the whole node when its first process
+ends. Without namespaces (in most containers), SM_HOSTS holds loopback addresses, which the toolkits
+accept, but programs with hard-coded paths such as /opt/ml/input do not work.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PROBE_TIMEOUT_SECONDS = 20.0  # used at most twice, within the minute that a server has to start
+_PROBE_TIMEOUT_SECONDS = 20.0  # needed at most twice; a server has a minute to start
 _WITHOUT_NAMESPACES = "nodes run without namespaces"
 # util-linux only; the node's command becomes process 1 of its namespace, as in a container.
-# `hostname` is in every Debian and Red Hat base image. sh cannot set the name by writing a file: a
-# user namespace may not write /proc/sys/kernel/hostname.
+# `hostname` is in every Debian and Red Hat base image. sh cannot write the name to a file instead,
+# since /proc/sys/kernel/hostname is read-only in a user namespace.
 _UNSHARE = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SET_NAMES = """set -e
 mount --bind "$1" /etc/hosts
@@ -30,9 +30,9 @@ if [ -e "$resolver" ] && [ -e /etc/resolv.conf ]; then
 fi
 hostname "$2"
 """
-# If this machine has no /opt/ml, the node gets its own /opt with everything in the machine's plus
-# /opt/ml: a folder created in the machine's /opt would remain, and an ordinary user cannot create
-# one.
+# If this machine has no /opt/ml, the node gets a private /opt with the machine's content and
+# /opt/ml. A folder created in the machine's /opt would remain there, and ordinary users cannot
+# create one.
 _SET_OPT_ML = """
 if [ ! -d /opt/ml ]; then
   aside=${3%/*}/opt
@@ -61,15 +61,15 @@ _BECOME_THE_NODE = 'shift 3; exec "$@"'
 
 @dataclass(frozen=True)
 class Containment:
-    """A wrapper for nodes: namespaces (`unshare` with its options), or none (empty)."""
+    """Wraps node commands in namespaces (`unshare` and its options), or in nothing if empty."""
 
     unshare: tuple[str, ...] = ()
     opt_ml_problem: str | None = _WITHOUT_NAMESPACES
-    """Why /opt/ml is not the node's own; None if it is."""
+    """Why nodes have no private /opt/ml, or None if they have one."""
 
     @classmethod
     def find(cls, scratch: Path) -> Containment:
-        """Return the strongest containment that works here, tested with a real process."""
+        """Return the strongest containment that works in a test on this machine."""
         unshare = _UNSHARE if os.geteuid() == 0 else (_UNSHARE[0], "--map-root-user", *_UNSHARE[1:])
         complete = cls(unshare, None)
         problem = complete._problem(scratch)
@@ -96,7 +96,7 @@ class Containment:
         return [*self.unshare, "--", "sh", "-c", script, "sh", *arguments, *argv]
 
     def _problem(self, scratch: Path) -> str | None:
-        """Return why a process cannot be contained this way, as the command reports it, or None."""
+        """Return the command's error if a process cannot be contained this way, else None."""
         probe = scratch / "probe"
         hosts_file, opt_ml = probe / "hosts", probe / "ml"
         opt_ml.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Containment:
                 command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            return f"a trial took longer than {_PROBE_TIMEOUT_SECONDS:g} s"
+            return f"a test took longer than {_PROBE_TIMEOUT_SECONDS:g} s"
         except OSError as error:
             return str(error)
         finally:
@@ -127,7 +127,7 @@ class Containment:
 
 
 def hosts_text(address_by_host: dict[str, str]) -> str:
-    """Return the text of an /etc/hosts with which the nodes find each other."""
+    """Return the text of an /etc/hosts that lets the nodes resolve each other's names."""
     lines = [
         "127.0.0.1 localhost",
         *(f"{address} {host}" for host, address in address_by_host.items()),

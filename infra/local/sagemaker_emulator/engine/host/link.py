@@ -1,6 +1,7 @@
-"""Limits a node's link to a rate and a delay with the kernel's tbf and netem.
+"""Limits the rate of a node's link and delays its packets with the kernel's tbf and netem.
 
-Standard library only, like the job supervisor, which uses it (engine/host/switch.py).
+This module uses only the standard library because the job supervisor imports it through
+engine/host/switch.py.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ _ETHERNET_HEADER_BYTES = 14
 _BURST_SECONDS = 0.001
 _LEAST_BURST_FRAMES = 2
 _QUEUE_BYTES = 32 << 20
-"""Enough for several peers' TCP windows, so that a link drops nothing."""
+"""Enough for the TCP windows of several peers, so that a link drops no packets."""
 _DELAY_PACKETS = 100_000
 
 
 class LinkError(OSError):
-    """This machine refuses to create or limit a link; the message gives the reason."""
+    """A link cannot be created or limited on this machine, for the reason in the message."""
 
 
 class LinkLimits(NamedTuple):
-    """Rate in each direction, and delay from one node to another."""
+    """The rate of a link in each direction and the delay between two nodes."""
 
     bits_per_second: int
     delay_microseconds: int
@@ -41,11 +42,11 @@ class LinkLimits(NamedTuple):
     mtu_bytes: int = 1500
 
     def from_node(self, device: str) -> list[str]:
-        """Return the tc commands for a node's own end of its link, which limit the rate."""
+        """Return the tc commands that limit the rate at the node's end of its link."""
         return [f"qdisc add dev {device} root {self._rate()}"]
 
     def to_node(self, device: str) -> list[str]:
-        """Return the tc commands for the other end, which also add the delay."""
+        """Return the tc commands that limit the rate and add the delay at the other end."""
         if not self.delay_microseconds:
             return self.from_node(device)
         delay = f"netem delay {self.delay_microseconds}us limit {_DELAY_PACKETS}"
@@ -55,26 +56,26 @@ class LinkLimits(NamedTuple):
         ]
 
     def _rate(self) -> str:
-        # The burst is what the link carries in 1 ms, since a larger burst would let short messages
-        # exceed the rate. It has a minimum because tbf drops frames that are larger than the burst.
+        # The burst is the amount that the link carries in 1 ms, since a larger burst would let
+        # short messages exceed the rate. tbf drops frames larger than the burst, hence the minimum.
         least_bytes = _LEAST_BURST_FRAMES * (self.mtu_bytes + _ETHERNET_HEADER_BYTES)
         burst_bytes = max(least_bytes, int(self.bits_per_second / 8 * _BURST_SECONDS))
         return f"tbf rate {self.bits_per_second}bit burst {burst_bytes} limit {_QUEUE_BYTES}"
 
 
 def limit_container(network: Path, limits: LinkLimits) -> None:
-    """Limit the link between a container and this machine's network, in both directions.
+    """Limit the link between a container and this machine's network in both directions.
 
-    The limits disappear with the link, that is, with the container.
+    The limits disappear when the container does.
 
     Args:
         network: The file of the container's network namespace.
-        limits: Rate and delay. The MTU is replaced by the link's own, for which podman takes the
-            MTU of this machine's default route, such as EC2's 9001.
+        limits: Rate and delay. The MTU is ignored in favor of the link's MTU, which podman copies
+         from this machine's default route (9001 on EC2).
 
     Raises:
         LinkError: If this machine refuses, or if the container's eth0 is not one end of a veth pair
-            whose other end is here. Nothing is then limited on this machine's side.
+         whose other end is in this machine's network.
     """
     inner = _shown(network, INTERFACE)
     try:
@@ -84,7 +85,7 @@ def limit_container(network: Path, limits: LinkLimits) -> None:
             f"the other end of a container's {INTERFACE} is not in this machine's network"
         ) from error
     outer = _shown(OWN_NETWORK, device)
-    # If the other end is in a third namespace, its index may belong to an unrelated interface here.
+    # If the other end is in a third namespace, its index can match an unrelated interface here.
     if (outer.get("linkinfo", {}).get("info_kind"), outer.get("link_index")) != (
         "veth",
         inner["ifindex"],
@@ -102,7 +103,7 @@ def _shown(network: Path, device: str) -> dict[str, Any]:
 
 
 def make_network() -> int:
-    """Return a descriptor of a new network namespace, which exists until the descriptor is closed.
+    """Create a network namespace that exists until the returned file descriptor is closed.
 
     Raises:
         LinkError: If the kernel refuses.
@@ -118,12 +119,12 @@ def _new_network() -> int:
 
 
 def network_file(network: int) -> Path:
-    """Return the file of a namespace that this process holds open."""
+    """Return the path of a namespace from a file descriptor that this process holds open."""
     return Path(f"/proc/{os.getpid()}/fd/{network}")
 
 
 def call(network: Path, program: str, lines: Sequence[str], *options: str) -> str:
-    """Run commands of `ip` or `tc`, one a line, inside a network and return the output.
+    """Run a batch of `ip` or `tc` commands inside a network and return the output.
 
     Raises:
         LinkError: If a command fails.
@@ -146,9 +147,9 @@ def call(network: Path, program: str, lines: Sequence[str], *options: str) -> st
 
 
 def limit_problems() -> tuple[str | None, str | None]:
-    """Return why links cannot be limited here, and why packets cannot be delayed.
+    """Return why links cannot be limited and why packets cannot be delayed on this machine.
 
-    Each reason is None if they can. The test uses a link in a new network.
+    A reason is None if a test on a link in a new network succeeded.
     """
     with_delay = _limit_problem(LinkLimits(10**9, 50))
     without = _limit_problem(LinkLimits(10**9, 0)) if with_delay else None

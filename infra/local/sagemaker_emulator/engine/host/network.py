@@ -1,7 +1,7 @@
-"""Networks that connect a job's nodes.
+"""Networks that connect the nodes of a job.
 
-If this machine allows it, nodes use networks of their own, with the rate and latency of the
-instance type; otherwise, they use loopback.
+If this machine allows it, nodes have separate networks with the rate and latency of their instance
+type. Otherwise, they use loopback.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRIAL = (
     "from sagemaker_emulator.engine.host.switch import main; main()"
 )
 _TRIAL_SECONDS = 40.0
-"""Limit of a trial, which takes 0.2 s on a quiet machine; a server has a minute to start."""
+"""Time limit of a test, which takes 0.2 s on an idle machine. A server has a minute to start."""
 _LOOPBACK_URL = re.compile(
     r"https?://(?:[^\s/@]*@)?(?:127\.0\.0\.1|localhost|0\.0\.0\.0):(\d{1,5})\b"
 )
@@ -37,18 +37,18 @@ _HIGHEST_PORT = 65_535
 
 
 class Network(Protocol):
-    """A way to connect nodes."""
+    """A way to connect the nodes of a job."""
 
     @property
     def interface(self) -> str:
-        """The nodes' network interface, as named in resourceconfig.json."""
+        """The name of the nodes' network interface in resourceconfig.json."""
 
     @property
     def name_server(self) -> str | None:
-        """The nodes' DNS server; None for this machine's own."""
+        """The nodes' DNS server, or None to use this machine's."""
 
     def address(self, number: int) -> str:
-        """Return the address of a job's node `number`, from 1."""
+        """Return the address of node `number` (from 1) of a job."""
 
     def describe(self, instance_type: str) -> str:
         """Return a short description of the network, for messages and reports."""
@@ -60,10 +60,10 @@ class Network(Protocol):
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> SwitchPlan | None:
-        """Return the network that the supervisor creates for a job, or None if it creates none.
+        """Return the plan of the network that the supervisor creates for a job, or None for none.
 
         Args:
-            instance_type: Determines rate and latency.
+            instance_type: The instance type, which determines the rate and latency.
             address_by_host: The nodes' addresses.
             environments: The nodes' environment variables.
             mark: Environment variables of the network's helper process.
@@ -75,18 +75,18 @@ class Loopback:
     """Nodes share this machine's network and communicate over loopback."""
 
     block: int
-    """1 to 250, different for each platform on a machine."""
+    """The third byte of node addresses, 1 to 250, unique to a platform on this machine."""
     reason: str
 
     interface = LOOPBACK_INTERFACE
     name_server = None
 
     def address(self, number: int) -> str:
-        """Return the address of a job's node `number`, from 1."""
+        """Return the address of node `number` (from 1) of a job."""
         return f"127.0.{self.block}.{number}"
 
     def describe(self, instance_type: str) -> str:
-        """Return a description with the reason why nodes have no network of their own."""
+        """Return a description that includes why nodes have no separate networks."""
         return f"over loopback ({self.reason})"
 
     def plan(
@@ -101,7 +101,7 @@ class Loopback:
 
 @dataclass(frozen=True)
 class OwnNetworks:
-    """Each node has its own network, linked only to the other nodes of its job.
+    """Each node has a separate network, linked only to the other nodes of its job.
 
     See engine/host/switch.py.
     """
@@ -113,7 +113,7 @@ class OwnNetworks:
     name_server = switch.NAME_SERVER
 
     def address(self, number: int) -> str:
-        """Return a node's address, the same in every job, since networks do not see each other."""
+        """Return the address of node `number`, which is the same in every job."""
         return switch.node_address(number)
 
     def describe(self, instance_type: str) -> str:
@@ -127,10 +127,10 @@ class OwnNetworks:
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> SwitchPlan | None:
-        """Return the network that the supervisor creates for a job.
+        """Return the plan of the network that the supervisor creates for a job.
 
-        On this machine's loopback, nodes reach only the ports in their environments' URLs: the
-        platform's, and those of a configured proxy, package index or tracking server.
+        On this machine's loopback, nodes reach only the ports in the URLs of their environment
+        variables: the platform and a configured proxy, package index or tracking server.
         """
         limits = _limits(instance_type, self.delay_problem)
         return {
@@ -144,7 +144,7 @@ class OwnNetworks:
 
 @dataclass(frozen=True)
 class ContainerLinks:
-    """The links of containers in a network that podman or docker creates."""
+    """Limits the links of containers in a network that podman or docker creates."""
 
     problem: str | None
     """Why the links cannot be limited here; None if they can."""
@@ -153,7 +153,7 @@ class ContainerLinks:
 
     @classmethod
     def find(cls) -> ContainerLinks:
-        """Return the limits that work here, tested on a link."""
+        """Return the limits that work on this machine, tested on a link."""
         missing = _missing(link.PROGRAMS)
         return cls(f"limits need {missing}") if missing else cls(*link.limit_problems())
 
@@ -164,7 +164,7 @@ class ContainerLinks:
         return _described(instance_type, "nodes", self.delay_problem)
 
     def limit(self, instance_type: str, pids: Iterable[int]) -> None:
-        """Limit the links of the containers with these first processes, if possible here.
+        """Limit the links of the containers whose first processes are `pids`, if this machine can.
 
         Raises:
             LinkError: If this machine refuses.
@@ -197,11 +197,11 @@ def _missing(programs: Iterable[str]) -> str:
 
 
 def find_network(block: int, containment_problem: str | None) -> Network:
-    """Return the best network that works here, tested by creating one.
+    """Return the best network that works on this machine, tested by creating one.
 
     Args:
         block: The address block for Loopback.
-        containment_problem: Why nodes have no namespaces at all, or None.
+        containment_problem: Why nodes have no namespaces, or None if they have.
     """
     missing = _missing(switch.PROGRAMS)
     if os.geteuid() != 0:
@@ -220,17 +220,17 @@ def find_network(block: int, containment_problem: str | None) -> Network:
         )
         problem, delay_problem = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        problem, delay_problem = f"a trial took longer than {_TRIAL_SECONDS:g} s", None
+        problem, delay_problem = f"a test took longer than {_TRIAL_SECONDS:g} s", None
     except subprocess.CalledProcessError as error:
         output = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
-        problem, delay_problem = f"a trial failed: {output[0]}", None
+        problem, delay_problem = f"a test failed: {output[0]}", None
     except (OSError, ValueError) as error:
-        problem, delay_problem = f"a trial failed: {error}", None
+        problem, delay_problem = f"a test failed: {error}", None
     return OwnNetworks(delay_problem) if problem is None else Loopback(block, problem)
 
 
 def loopback_ports(environments: Iterable[Mapping[str, str]]) -> list[int]:
-    """Return the sorted loopback ports in the http URLs of these variables."""
+    """Return the sorted loopback ports in the HTTP and HTTPS URLs of environment variables."""
     found = {
         int(port)
         for environment in environments
@@ -241,6 +241,6 @@ def loopback_ports(environments: Iterable[Mapping[str, str]]) -> list[int]:
 
 
 def resolver_text(name_server: str, text: str) -> str:
-    """Return this machine's resolv.conf `text` with `name_server` as its only name server."""
+    """Return the resolv.conf `text` with `name_server` as its only name server."""
     others = [line for line in text.splitlines() if line.split()[:1] != ["nameserver"]]
     return "\n".join([f"nameserver {name_server}", *others]) + "\n"

@@ -1,4 +1,4 @@
-"""Resource usage of a node's processes, from their cgroup's counters if any, else from /proc."""
+"""Resource usage of a node's processes, from cgroup counters if available, else from /proc."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ utime, stime, cutime and cstime are adjacent.
 def usage_by_host(
     pid_by_host: Mapping[str, int], cgroup_by_host: Mapping[str, Path | None], vcpus: float
 ) -> dict[str, NodeUsage]:
-    """Return the usage of the nodes that were started.
+    """Return the usage of the started nodes by host.
 
-    A node without a cgroup consists of its first process and all descendants.
+    A node without a cgroup consists of its first process and all of its descendants.
     """
     processes = (
         list_processes() if any(cgroup_by_host.get(host) is None for host in pid_by_host) else []
@@ -51,7 +51,7 @@ def usage_by_host(
 
 
 def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
-    """Return CPU seconds (including ended and awaited children) and resident bytes."""
+    """Return the processes' CPU seconds, including reaped children, and their resident bytes."""
     ticks = pages = 0
     for pid in pids:
         try:
@@ -59,7 +59,7 @@ def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
             fields = (
                 Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
             )
-        except OSError:  # ended in the meantime
+        except OSError:  # has ended
             continue
         ticks += sum(int(field) for field in fields[_UTIME : _CSTIME + 1])
         pages += int(fields[_RSS])
@@ -67,7 +67,7 @@ def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
 
 
 def _counted_by(cgroup: Path) -> float | None:
-    """Return CPU seconds as the cgroup counts them, ended processes included, or None."""
+    """Return the cgroup's CPU seconds, including ended processes, or None if not counted."""
     try:
         # v1 with cpuacct mounted alongside cpu
         return int((cgroup / "cpuacct.usage").read_text()) / 1e9

@@ -1,8 +1,8 @@
-"""A machine-wide lock (per network namespace), so that one engine at a time runs jobs.
+"""A machine-wide lock (per network namespace) that lets only one engine at a time run jobs.
 
-Jobs rendezvous on port 7777 and share the cores. The lock is an abstract Unix socket: it has
-exactly the scope of the port, needs no folder that all users can write, and is released whenever
-its holder ends.
+Jobs rendezvous on port 7777 and share the cores. The lock is an abstract Unix socket because that
+has the same scope as the port, needs no folder that all users can write, and is released when its
+holder ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 
 class SharedSlot:
-    """The machine's training slot, held until the last of its holder's jobs releases it."""
+    """The machine's training slot, which one process holds until its last job releases it."""
 
     def __init__(self, address: str = _ADDRESS) -> None:
         self._address = address
@@ -28,14 +28,14 @@ class SharedSlot:
         self._socket: socket.socket | None = None
 
     def take(self) -> bool:
-        """Take the slot for one more job; return False if another process holds it."""
+        """Take the slot for a job, or return False if another process holds it."""
         with self._lock:
             self._socket = self._socket or _bound(self._address)
             self._jobs += self._socket is not None
             return self._socket is not None
 
     def release(self) -> None:
-        """Release the slot for one job; it is free when no job holds it."""
+        """Release the slot for a job. The slot is free once no job holds it."""
         with self._lock:
             self._jobs -= 1
             if self._jobs == 0 and self._socket is not None:
@@ -47,7 +47,10 @@ class SharedSlot:
 def training_slot(
     stop: threading.Event, deadline: float, on_wait: Callable[[], None], address: str = _ADDRESS
 ) -> Iterator[bool]:
-    """Hold the slot for one job; yield False if `stop` or the deadline (monotonic) comes first."""
+    """Hold the slot for a job. Yield False if `stop` is set, or the deadline passes, first.
+
+    The deadline is a time of the monotonic clock.
+    """
     slot = SharedSlot(address)
     is_held = wait_for(slot.take, stop, deadline, on_wait)
     try:
@@ -60,10 +63,11 @@ def training_slot(
 def wait_for(
     take: Callable[[], bool], stop: threading.Event, deadline: float, on_wait: Callable[[], None]
 ) -> bool:
-    """Call `take` until it returns True; return False after `stop` or the deadline (monotonic).
+    """Call `take` until it returns True. Return False once `stop` is set or the deadline passes.
 
-    Unless `stop` is set, `take` is called at least once, and once more after the deadline, so that
-    a delayed caller still gets what is free. `on_wait` is called once if the first attempt fails.
+    The deadline is a time of the monotonic clock. Unless `stop` is set, `take` is called once more
+    after it, so that a delayed caller still gets a resource that is free. `on_wait` is called once
+    if the first attempt fails.
     """
     pause_seconds = 0.05
     has_waited = False

@@ -1,8 +1,9 @@
-"""Finds and ends all processes of a node.
+"""Finds and kills all processes of a node.
 
-Processes are found in four ways, because each has a gap: the cgroup (may not be writable), the
-session (a daemon leaves it), marker variables (a program may clear its environment), and descent
-from any of these (an orphan loses it). Standard library only: the supervisor imports this.
+Processes are found by cgroup, by session, by marker variables and by descent because every way has
+a gap: cgroups may not be writable, daemons leave their session, programs can clear their
+environment, and orphans lose their parent. This module uses only the standard library because the
+supervisor imports it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-MARKER_STATE = "NODESWEEP_STATE"  # the engine: a digest of its state folder
-MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>; for an image's installers, the builder's mark
+MARKER_STATE = "NODESWEEP_STATE"  # identifies the engine by a digest of its state folder
+MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>, or the builder's mark while an image is built
 
 _ZOMBIE = "Z"
 
 
 @dataclass(frozen=True)
 class Process:
-    """One live process, with the ids by which a node's processes are found."""
+    """The ids of a live process that show which node it belongs to."""
 
     pid: int
     parent_pid: int
@@ -38,10 +39,10 @@ class Membership:
     node_prefix: str = ""  # "<job>/<host>" for a node, "<job>/" for a job, "" for an engine
     session_ids: frozenset[int] = frozenset()
     cgroups: tuple[Path, ...] = ()
-    ancestor_pids: frozenset[int] = frozenset()  # only their descendants belong to it
+    ancestor_pids: frozenset[int] = frozenset()  # their descendants are members, but not they
 
     def members(self) -> set[int]:
-        """Return the live members' process ids, without the caller's own."""
+        """Return the process ids of the live members, except the caller's."""
         processes = list_processes()
         alive = {process.pid for process in processes}
         found = {process.pid for process in processes if process.session_id in self.session_ids}
@@ -64,7 +65,7 @@ class Membership:
 
 
 def list_processes() -> list[Process]:
-    """Return every live process except zombies, which run nothing."""
+    """Return all live processes except zombies."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and (process := _read_stat(int(name))):
@@ -89,7 +90,7 @@ def node_marks(state_id: str) -> set[str]:
 def _environment_entries(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # ended in the meantime, or another user's, so not a member
+    except OSError:  # has ended or belongs to another user, so it is not a member
         return []
 
 
@@ -106,7 +107,7 @@ def _read_stat(pid: int) -> Process | None:
 
 
 def cgroup_pids(cgroup: Path) -> set[int]:
-    """Return the ids of the processes in a cgroup, or none if the cgroup does not exist."""
+    """Return the ids of the processes in a cgroup; empty if the cgroup does not exist."""
     try:
         return {int(line) for line in (cgroup / "cgroup.procs").read_text().split()}
     except OSError:
@@ -114,7 +115,7 @@ def cgroup_pids(cgroup: Path) -> set[int]:
 
 
 def process_threads(pids: Iterable[int]) -> list[int]:
-    """Return the ids of the threads of processes, omitting processes that have ended."""
+    """Return the thread ids of these processes, omitting processes that have ended."""
     found: list[int] = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -123,7 +124,7 @@ def process_threads(pids: Iterable[int]) -> list[int]:
 
 
 def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
-    """Return the ids of all descendants of `roots`, without the roots."""
+    """Return the ids of all descendants of `roots`, excluding the roots."""
     children: dict[int, list[int]] = {}
     for process in processes:
         children.setdefault(process.parent_pid, []).append(process.pid)
@@ -140,9 +141,9 @@ def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
 def signal_members(
     membership: Membership, signal_number: int, without: frozenset[int] = frozenset()
 ) -> set[int]:
-    """Send a signal to every member except `without`, and return the ids of the recipients.
+    """Send a signal to all members except `without`, and return the ids of the recipients.
 
-    The handles are opened before the last membership check, so a reused process id is never
+    Membership is checked again after the pidfds are opened, so a reused process id is never
     signaled.
     """
     handles: dict[int, int] = {}
@@ -166,9 +167,10 @@ def kill_all(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> set[int]:
-    """Send SIGKILL to members until none is left; return the ids of those alive at the deadline.
+    """Send SIGKILL to members until none is left, and return the ids of any that survive.
 
-    Members may fork in the meantime; only processes in uninterruptible sleep (D state) survive.
+    This is repeated until the timeout because members can fork. Only processes in uninterruptible
+    sleep (D state) survive.
     """
     deadline = clock() + timeout_seconds
     pause_seconds = 0.01
@@ -179,5 +181,5 @@ def kill_all(
         if clock() >= deadline:
             return membership.members()
         sleep(pause_seconds)
-        # One or two passes end a tree; D state may take long.
+        # One or two passes kill a tree, but processes in D state can take long.
         pause_seconds = min(pause_seconds * 2, 0.2)

@@ -1,7 +1,8 @@
 """Exposes a loopback port of this machine on the loopback of another network namespace.
 
-The platform listens on loopback only, and a node has its own network. A socket created in that
-network and served from here gives a node the same URL as everyone else and opens no other way in.
+The platform listens only on loopback, which nodes in separate networks cannot reach. A socket that
+is created in a node's network and served from this one lets the node use the same URL as everyone
+else, without exposing anything else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class Relay:
-    """Forwards connections from a port of a network's loopback to the same port of this machine."""
+    """Forwards connections from a loopback port in a network to the same port of this machine."""
 
     def __init__(self, network: Path, port: int) -> None:
         """Start listening.
@@ -33,14 +34,14 @@ class Relay:
             port: The port, in that network and on this machine.
 
         Raises:
-            OSError: If the network cannot be entered, or if the port is taken there.
+            OSError: If the network cannot be entered, or if the port is in use in that network.
         """
         self._port = port
         self._listener = inside(network, lambda: _listen(port))
         threading.Thread(target=self._accept, name=f"relay-{port}", daemon=True).start()
 
     def close(self) -> None:
-        """Accept no further connections."""
+        """Stop accepting connections."""
         with contextlib.suppress(OSError):  # wakes the accepting thread
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -67,9 +68,9 @@ class Relay:
 
 
 def inside(network: Path, make: Callable[[], T]) -> T:
-    """Call `make` inside the network, in a separate thread, and return its result.
+    """Call `make` inside the network and return its result.
 
-    The thread is separate because a network namespace belongs to a thread.
+    The call runs in a separate thread because every thread has its own network namespace.
 
     Raises:
         OSError: If the network cannot be entered.
@@ -84,7 +85,7 @@ def inside(network: Path, make: Callable[[], T]) -> T:
 
 
 def enter(descriptor: int) -> None:
-    """Move this thread into an open network namespace.
+    """Move this thread into the network namespace of an open file descriptor.
 
     Raises:
         OSError: If the kernel refuses.
@@ -96,7 +97,7 @@ def enter(descriptor: int) -> None:
 
 
 def in_thread(make: Callable[[], T]) -> T:
-    """Run `make` in a separate thread and return its result, or raise its OSError."""
+    """Call `make` in a separate thread and return its result, or raise the OSError it raised."""
     made: list[T] = []
     problems: list[OSError] = []
 
@@ -123,7 +124,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # either end may close at any time
+    with contextlib.suppress(OSError):  # either end can close at any time
         while data := source.recv(_CHUNK_BYTES):
             target.sendall(data)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""This machine's remaining capacity next to running jobs, and the CPUs that nodes are pinned to."""
+"""Tracks the capacity that running jobs leave free, and the CPUs that their nodes are pinned to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Share:
 
 
 class Room:
-    """Running jobs by name, with their nodes' CPUs; thread-safe."""
+    """The capacity that running jobs have reserved (thread-safe)."""
 
     def __init__(self, cores: float, cpus: Sequence[int], memory_bytes: int) -> None:
         self._cores = cores
@@ -36,13 +36,13 @@ class Room:
 
     @classmethod
     def of_this_machine(cls) -> Room:
-        """Return the capacity that this process may use."""
+        """Return a room with the capacity that this process may use."""
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return cls(machine_cores(), sorted(os.sched_getaffinity(0)), memory_bytes)
 
     @property
     def most_jobs(self) -> int:
-        """Number of one-node jobs of the smallest type that fit in parallel, at most 32."""
+        """How many one-node jobs of the smallest instance type fit in parallel, at most 32."""
         smallest = min(VCPUS_BY_INSTANCE_TYPE.values())
         return min(_MOST_JOBS, max(1, int(self._cores / smallest + _ROUNDING)))
 
@@ -56,9 +56,9 @@ class Room:
             return self._shares[job_name].cpus
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
-        """Return True if a job with these nodes may run next to the running jobs.
+        """Return True if a job with these nodes fits next to the running jobs.
 
-        A lone job may always run, since capacity_problem() has accepted it.
+        A lone job always fits, since capacity_problem() has accepted it.
         """
         with self._lock:
             return self._share(instance_type, instance_count) is not None
@@ -67,7 +67,7 @@ class Room:
         """Reserve capacity for a job.
 
         Returns:
-            True, or False if the job does not fit or a job of this name has a reservation.
+            False if the job does not fit or a job with this name already has a reservation.
         """
         with self._lock:
             share = self._share(instance_type, instance_count)

@@ -1,9 +1,9 @@
-"""A cgroup for an ordinary user: a scope of systemd's user manager.
+"""Gets a writable cgroup for an ordinary user: a scope of the systemd user manager.
 
-A login session's cgroup belongs to root, but the user's manager delegates parts of its own tree
-(systemd.resource-control(5), `Delegate=`) to what `systemd-run --user --scope` starts. Without a
-user manager (most containers, WSL without systemd, `su`), a duty cycle replaces the quota
-(engine/process/duty_cycle.py).
+The cgroup of a login session belongs to root, but the user manager delegates parts of its own tree
+(systemd.resource-control(5), `Delegate=`) to programs started by `systemd-run --user --scope`.
+Without a user manager (most containers, WSL without systemd, `su`), a duty cycle replaces the
+quota (engine/process/duty_cycle.py).
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from collections.abc import Mapping
 from sagemaker_emulator.engine.host.cgroups import v1_quotas_look_writable
 
 BUS_VARIABLES = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
-"""Variables by which `systemd-run --user` finds the user's manager."""
-# Setting a property of the cpu controller makes the manager delegate that controller to the scope.
+"""Environment variables that `systemd-run --user` uses to find the user manager."""
+# The manager delegates the cpu controller to the scope only if one of its properties is set.
 _SCOPE = ("--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "-p", "CPUWeight=100")
 _DEADLINE_SECONDS = 5.0
 
 
 def scope_command(environment: Mapping[str, str]) -> list[str]:
-    """Return a prefix that runs a command in a new scope; [] if none is needed or possible.
+    """Return the words to prefix to a command to run it in a new scope.
 
-    A cgroup v2 group that looks writable proves nothing: a desktop terminal is a scope of the same
-    manager, and the groups above it belong to the user, but only the manager may write them.
+    The result is empty if a scope is not needed or not possible. A cgroup v2 group that looks
+    writable proves nothing: a desktop terminal is a scope of the same manager, and the groups above
+    it belong to the user, but only the manager may write them.
     """
     program = shutil.which("systemd-run", path=environment.get("PATH"))
     if program is None or os.geteuid() == 0 or v1_quotas_look_writable():
@@ -48,7 +49,7 @@ def scope_command(environment: Mapping[str, str]) -> list[str]:
 
 
 def main() -> int:
-    """Report whether quotas will look writable to the platform's server; return 0 if they will."""
+    """Print whether quotas will look writable to the server, and return 0 if they will."""
     look = [sys.executable, "-P", "-m", "sagemaker_emulator.engine.host.cgroups"]
     return subprocess.run([*scope_command(os.environ), *look], check=False).returncode
 

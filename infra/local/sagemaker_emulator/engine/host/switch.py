@@ -1,12 +1,12 @@
-"""A job's own network: a switch linked to each node, in namespaces that one process keeps alive.
+"""A private network for a job: a switch linked to every node, in namespaces held by one process.
 
-None of its links, addresses and rules exist in this machine's network, so any number of jobs and
-platforms can use the same names and addresses simultaneously, only the job's own nodes reach each
-other, and everything disappears with the process. Outbound traffic goes through slirp4netns, which
-turns it into ordinary sockets of this machine and accepts nothing inbound. This machine's loopback
-ports in the nodes' environments are relayed to the nodes' loopback (engine/host/relay.py). Standard
-library only, like the job supervisor, which creates the switch; `main` tests whether this machine
-allows one.
+Its links, addresses and rules do not exist in this machine's network. Any number of jobs and
+platforms can therefore use the same names and addresses simultaneously, only nodes of the same job
+reach each other, and everything disappears with the process. Outbound traffic goes through
+slirp4netns, which turns it into ordinary sockets of this machine and accepts nothing inbound.
+Loopback ports in the nodes' environment variables are relayed to the nodes' loopback
+(engine/host/relay.py). This module uses only the standard library because the job supervisor
+creates the switch. `main` tests whether this machine allows a switch.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from sagemaker_emulator.engine.host.relay import Relay, enter, inside
 
 PROGRAMS = (*LINK_PROGRAMS, "slirp4netns")
 SUBNET, _SUBNET_BITS = "198.18.0.0/16", 16
-"""Reserved for network benchmarks (RFC 2544), so it hides nobody's real network."""
+"""Reserved for network benchmarks (RFC 2544), so it does not hide a real network."""
 _GATEWAY, NAME_SERVER = "198.18.0.2", "198.18.0.3"  # slirp4netns's addresses in this subnet
 _PR_SET_PDEATHSIG = 1
 _TRIAL_BYTES = 100_000
 
 
 class SwitchPlan(TypedDict):
-    """The network of a job's nodes, as the supervisor creates it."""
+    """Describes the network that the supervisor creates for the nodes of a job."""
 
     addresses: dict[str, str]  # by host
     bits_per_second: int
     delay_microseconds: int  # from one node to another; 0 for no delay
-    ports: list[int]  # of this machine's loopback, relayed to each node's own
+    ports: list[int]  # loopback ports of this machine to relay to each node's loopback
     environment: dict[str, str]  # of slirp4netns
 
 
 def node_address(number: int) -> str:
-    """Return the address of node `number`, from 1."""
+    """Return the address of node `number` (from 1)."""
     return f"198.18.{1 + (number - 1) // 250}.{1 + (number - 1) % 250}"
 
 
@@ -89,7 +89,7 @@ class Switch:
         enter(self._network_by_host[host])
 
     def network(self, host: str) -> Path:
-        """Return the file of a node's network namespace."""
+        """Return the path of a node's network namespace."""
         return network_file(self._network_by_host[host])
 
     def _make(self) -> None:
@@ -113,8 +113,8 @@ class Switch:
     def _set_up_node(self, network: Path, address: str) -> None:
         lines = [
             "link set lo up",
-            # No IPv6 address, since programs that use an interface's first address would rendezvous
-            # on it.
+            # No IPv6 address, since programs that use the first address of an interface would
+            # rendezvous on it.
             f"link set {INTERFACE} addrgenmode none",
             f"link set {INTERFACE} up",
             f"address add {address}/{_SUBNET_BITS} dev {INTERFACE}",
@@ -147,9 +147,9 @@ class Switch:
             finally:
                 os.close(ready_end)
             self._open.callback(_end, helper)
-            # the pipe is also readable, at its end, if slirp4netns has ended
+            # The pipe also becomes readable (at EOF) if slirp4netns ends.
             if not select.select([is_ready], [], [], DEADLINE_SECONDS)[0] or not is_ready.read(1):
-                raise LinkError("slirp4netns did not start; is there a /dev/net/tun?")
+                raise LinkError("slirp4netns did not start: check that /dev/net/tun exists")
         call(switch, "ip", ["link set tap0 master switch up"])
 
     def _new_network(self) -> int:
@@ -169,7 +169,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def problem(plan: SwitchPlan) -> str | None:
-    """Return why two nodes cannot have such a network here, or None if bytes were sent over it."""
+    """Return why two nodes cannot communicate over such a network here, or None if they can."""
     first, second = plan["addresses"]
     try:
         with Switch(plan) as switch:
@@ -202,9 +202,9 @@ def _carries(client: socket.socket, peer: socket.socket) -> str | None:
 
 
 def main(write: Callable[[str], object] = sys.stdout.write) -> None:
-    """Write, as JSON, the reasons why this machine cannot create a job's network or delay packets.
+    """Write why this machine cannot create a network and why it cannot delay packets, as JSON.
 
-    Each reason is null if the machine can.
+    A reason is null if the machine can.
     """
     plan: SwitchPlan = {
         "addresses": {host: node_address(number) for number, host in enumerate("ab", 1)},

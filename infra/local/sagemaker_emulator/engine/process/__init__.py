@@ -1,1 +1,1 @@
-"""Nodes as process trees, and images without containers."""
+"""Runs nodes as process trees, and builds images without containers."""

@@ -1,4 +1,4 @@
-"""Runs a build's commands, streams their output, and ends them at the build's deadline."""
+"""Runs the commands of a build, streams their output, and kills them at the build's deadline."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ KILL_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class BuildRun:
-    """Parameters shared by all steps of one build; `deadline` is a `time.monotonic()` value."""
+    """Parameters shared by all steps of a build, where `deadline` is in monotonic seconds."""
 
     on_line: Callable[[str], None]
     stop: threading.Event
     deadline: float
     shown_paths: Mapping[str, str] = field(default_factory=dict)
-    """Folder on this machine -> its name in the build's output.
+    """Names to replace folders of this machine with in the build's output.
 
-    Readers of a build's log know the build context, but not its place on this machine.
+    Readers of a build log know the build context, but not its path on this machine.
     """
 
     def check(self, phase: str) -> None:
         """Check that the build may continue.
 
         Raises:
-            ImageBuildError: If the build was stopped or its time is up.
+            ImageBuildError: If the build was stopped or has timed out.
         """
         if self.stop.is_set():
             raise ImageBuildError(f"{phase}: the build was stopped")
@@ -54,7 +54,7 @@ class BuildRun:
         folder: Path,
         lock_fd: int,
     ) -> None:
-        """Run one command, which ends with this process and holds the lock until its own end.
+        """Run a command, which holds the lock until it ends and is killed if this process ends.
 
         Raises:
             ImageBuildError: If the command fails, or the build is stopped or times out.
@@ -63,9 +63,9 @@ class BuildRun:
         self.on_line(f"[{phase}]")
         last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         process = subprocess.Popen(
-            # pip must not keep writing into an environment that the next builder recreates. Only
-            # pip is tethered. Its children (build back ends, compilers) carry the builder's mark,
-            # by which `end_leftovers` finds them.
+            # pip must not continue to write into an environment that the next builder recreates.
+            # Only pip is tethered. `end_leftovers` finds its children (build back ends, compilers)
+            # by the builder's mark.
             tethered(*argv),
             env=dict(environment),
             cwd=folder,
@@ -103,7 +103,7 @@ class BuildRun:
 
 @contextmanager
 def build_lock(path: Path, run: BuildRun) -> Iterator[int]:
-    """Hold a file lock that excludes concurrent builds in any process; yield its descriptor."""
+    """Hold a file lock that excludes concurrent builds in any process, and yield its descriptor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pause_seconds = 0.05
     with path.open("w") as file:

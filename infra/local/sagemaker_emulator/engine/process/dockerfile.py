@@ -1,10 +1,10 @@
-"""Parses a Dockerfile as far as a machine without containers can build it.
+"""Parses the Dockerfile instructions that can be built on a machine without containers.
 
-Supported are FROM (an image built here is extended; any other is replaced by this machine's
-Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with only `pip install` of
-requirements files and packages, optionally with --no-deps or with `-c` and a file that `pip list`
-wrote, ENTRYPOINT and CMD that are `train`, and EXPOSE (without effect). Anything else is refused,
-with the number of its line, instead of being ignored silently.
+These are FROM (images built here are extended, all others are replaced by this machine's Python),
+ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with only `pip install` of requirements
+files and packages (optionally with --no-deps, or with `-c` and a file written by `pip list`),
+ENTRYPOINT and CMD with `train`, and EXPOSE (which has no effect). Everything else is refused with
+its line number instead of being ignored silently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from sagemaker_emulator.interfaces import ImageBuildError
 
-# pip options that do not affect the contents of a virtual environment.
+# pip options that do not affect the content of a virtual environment.
 _PIP_FLAGS = frozenset(
     {"--no-cache-dir", "--upgrade", "-U", "--quiet", "-q", "--disable-pip-version-check"}
 )
@@ -28,8 +28,7 @@ _PIP_COMMANDS = (
     ["python", "-m", "pip"],
     ["python3", "-m", "pip"],
 )
-# A command that writes the versions of some of the image's packages to a file for a later
-# `pip install -c`.
+# Writes the versions of some of the image's packages to a file for a later `pip install -c`.
 _PINS = re.compile(
     r"(?:python3? -m )?pip3? list --format=freeze \| sed -nE '/(?P<pattern>[^'/]+)/p' >"
     r" (?P<file>/[^\s;&|]+)"
@@ -39,7 +38,7 @@ _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<p
 
 @dataclass(frozen=True)
 class Copy:
-    """One COPY: sources in the build context, and the absolute target ("…/" for a folder)."""
+    """A COPY from the build context to an absolute path, which ends in "/" if it is a folder."""
 
     sources: tuple[str, ...]
     target: str
@@ -47,10 +46,10 @@ class Copy:
 
 @dataclass(frozen=True)
 class Install:
-    """One `pip install`: requirements files by their absolute paths in the image, and packages.
+    """A `pip install` of packages and requirements files, with their absolute paths in the image.
 
-    `pins` is a regular expression; the image's packages whose line `name==version` matches it keep
-    their versions.
+    `pins` is a regular expression. Installed packages whose `name==version` matches it keep their
+    versions.
     """
 
     requirement_files: tuple[str, ...]
@@ -82,11 +81,11 @@ def parse(
     Args:
         text: The Dockerfile.
         build_args: Values for the Dockerfile's ARGs.
-        inherit: Returns the environment, labels and folder of the image with a given name; None if
-            the image is not in the store.
+        inherit: Returns the environment, labels and folder of the image with this name, or None if
+         the image is not in the store.
 
     Raises:
-        ImageBuildError: If an instruction is not supported (phase READ Dockerfile).
+        ImageBuildError: If an instruction is not supported.
     """
     return _Reader(build_args, inherit).read(text)
 
@@ -155,7 +154,7 @@ class _Reader:
     def _add_copy(self, rest: str) -> None:
         words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
         if any(word.startswith("--from") for word in words):
-            raise ValueError("copying from another image needs a container engine")
+            raise ValueError("copying from a different image needs a container engine")
         *sources, target = (self._expand(word) for word in words if not word.startswith("--"))
         if not sources:
             raise ValueError("a source and a target are needed")
@@ -190,8 +189,8 @@ class _Reader:
                 with_dependencies = False
             elif word.startswith("-") and word not in _PIP_FLAGS:
                 raise ValueError(
-                    f"pip's option {word} isn't passed on; set it in the builder's environment "
-                    "(PIP_EXTRA_INDEX_URL …) or in the requirements file"
+                    f"pip option {word} is not supported without a container engine; set it in the "
+                    "builder's environment (PIP_EXTRA_INDEX_URL …) or in the requirements file"
                 )
             elif not word.startswith("-"):
                 packages.append(word)
@@ -228,7 +227,7 @@ class _Reader:
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (line number, INSTRUCTION, rest), with continued lines joined and comments removed."""
+    """Yield the line number, name and arguments of each instruction, without comments."""
     joined = ""
     first_number = 0
     for number, raw in enumerate(text.splitlines(), start=1):
@@ -245,5 +244,5 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
         yield first_number, instruction.upper(), "".join(rest)
     if joined:
         raise ImageBuildError(
-            f"READ Dockerfile: line {first_number}: ends with a backslash and nothing after it"
+            f"READ Dockerfile: line {first_number}: nothing follows the backslash at the end"
         )

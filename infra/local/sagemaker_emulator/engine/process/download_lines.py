@@ -1,4 +1,4 @@
-"""Download sizes of a build's installers, parsed from the output of pip and uv."""
+"""Parses the sizes of downloads from the output of pip and uv during a build."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# pip: "Downloading https://…/torch-2.13.0%2Bcpu-….whl (191.8 MB)", only the file name for PyPI; uv:
-# "Downloading numpy (16.0MiB)", for files of 1 MiB or more.
+# pip prints "Downloading https://…/torch-2.13.0%2Bcpu-….whl (191.8 MB)", or only a file name for
+# PyPI. uv prints "Downloading numpy (16.0MiB)" for files of 1 MiB or more.
 _DOWNLOAD = re.compile(r"\s*Downloading (?P<what>\S+) \((?P<number>[\d.]+) ?(?P<unit>\w+)\)")
 _CACHED = re.compile(r"\s*Using cached (?P<what>\S+)")
 _LOCAL = re.compile(r"\s*Processing (?P<what>/\S+)")
@@ -20,12 +20,12 @@ _UNITS = {
 
 
 class DownloadSummary:
-    """Sizes and sources of downloads, from the installers' lines, which it forwards."""
+    """Collects the sizes and sources of downloads from installer output, which it forwards."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
         self.bytes_by_file: dict[str, int] = {}
-        """Size in bytes of each downloaded file, by the name that the installer prints."""
+        """The size of each downloaded file in bytes, by the name that the installer prints."""
         self.retries: list[str] = []
         """Lines about servers that did not respond to the first request."""
         self._sources: dict[str, str] = {}
@@ -53,10 +53,10 @@ class DownloadSummary:
         size = megabytes(wheel.stat().st_size)
         if wheel.name in self.bytes_by_file:
             return f"[FETCHED] {wheel.name}: {size} from {source}"
-        return f"[FETCHED] {wheel.name}: nothing; its {size} were already in {source}"
+        return f"[FETCHED] {wheel.name}: not downloaded, since its {size} were in {source}"
 
     def total_line(self, what: str) -> str:
-        """Return a log line with the total size of all downloads for `what`."""
+        """Return a log line with the total size of the downloads for `what`."""
         if not self.bytes_by_file:
             return f"[FETCHED] nothing for {what}: everything was available locally"
         total = megabytes(sum(self.bytes_by_file.values()))
@@ -72,5 +72,5 @@ def _name_in(what: str) -> str:
 
 
 def megabytes(size: float) -> str:
-    """Format a size in bytes, for instance as 191.8 MB or 2.9 GB."""
+    """Format a size in bytes, for example as 191.8 MB or 2.9 GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -1,13 +1,13 @@
 """A CPU quota without cgroups: a node's processes are stopped once they have used their share.
 
-If an ordinary user may not write cgroups, the job's supervisor does what the kernel's quota would
-do. In each period a node may use its share of one CPU, then it is stopped (SIGSTOP) until its next
-period (SIGCONT). Overuse between polls is deducted from later periods, and a period that begins
-late has a larger share; unused time is lost, as under the kernel's quota. The nodes' periods begin
-at different times, also as under the kernel's quota. Nodes that all ran simultaneously would wait
-longer for a CPU (13% of their share with 8 nodes on 2 CPUs, instead of 5%), but never for each
-other's gradients (8 nodes reached 72% efficiency in one run and 52% in the next). CPU time is read
-from each process's CPU clock, in nanoseconds. Standard library only, like the supervisor.
+If a user may not write cgroups, the job supervisor imitates the kernel's quota. In each period, a
+node may use its share of one CPU and is then stopped (SIGSTOP) until its next period (SIGCONT).
+Overuse between polls is deducted from later periods, and a period that begins late has a larger
+share. As with the kernel's quota, unused time is lost, and the periods of the nodes begin at
+different times. If all nodes ran simultaneously, they would wait longer for a CPU (13% of their
+share with 8 nodes on 2 CPUs, instead of 5%), but never for each other's gradients (8 nodes reached
+72% efficiency in one run and 52% in the next). CPU time is read in nanoseconds from the CPU clock
+of each process. This module uses only the standard library because the supervisor imports it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dataclasses import dataclass, field, replace
 from sagemaker_emulator.engine.host.process_tree import descendants, list_processes
 
 PERIOD_SECONDS = 0.04
-"""Twice the kernel quota's period (cgroups.py), since each poll costs this process CPU time."""
+"""Twice the period of the kernel's quota (cgroups.py), since each poll costs CPU time."""
 _LONGEST_SECONDS = 5 * PERIOD_SECONDS
 _LEAST_PAUSE_SECONDS = 0.002
 _PHASE_STEP = 0.618
-"""Difference between successive nodes' phases; the golden ratio spreads any number evenly."""
+"""Phase difference between successive nodes. The golden ratio spreads any number evenly."""
 _TREE_SECONDS = 0.5
-"""Interval between scans for new processes of a node; reading /proc takes milliseconds."""
+"""Interval between scans of /proc for new processes, which take milliseconds."""
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process and all its threads from its clock (clock_getcpuclockid(3)).
+    """Return a process's CPU time, including all threads, from its clock (clock_getcpuclockid(3)).
 
     Raises:
         OSError: If the process has ended.
@@ -45,10 +45,9 @@ def process_cpu_seconds(pid: int) -> float:
 class Periods:
     """A node's periods, which begin at (n + `phase`) * PERIOD_SECONDS, with `phase` from 0 to 1.
 
-    The supervisor wakes late on a busy machine, and stopped nodes would lose the delay without
-    having waited for a CPU, so a late period has a larger share. Next to 8 busy processes, a node
-    got 99.8% of its quota with it, and 80% without. The maximum length, _LONGEST_SECONDS, prevents
-    a burst after a pause of the machine.
+    On a busy machine, the supervisor wakes late and keeps nodes stopped for too long, so a late
+    period has a larger share. Next to 8 busy processes, a node got 99.8% of its quota, compared to
+    80% without this correction. _LONGEST_SECONDS prevents a burst after the machine was suspended.
     """
 
     phase: float
@@ -56,7 +55,7 @@ class Periods:
     ends_at: float = 0.0
 
     def begin(self, now: float) -> float | None:
-        """Begin a period and return its length in seconds; None if the last period has not ended.
+        """Begin a period and return its length in seconds, or None if the last has not ended.
 
         The length is the time since the last period began, up to _LONGEST_SECONDS.
         """
@@ -70,7 +69,7 @@ class Periods:
 
 @dataclass
 class NodeBudget:
-    """The CPU seconds that a node may still use in this period, and the periods used so far."""
+    """The CPU seconds that a node has left in this period, and the number of periods so far."""
 
     left_seconds: float = 0.0
     is_stopped: bool = False
@@ -80,7 +79,7 @@ class NodeBudget:
     share_seconds: float = 0.0
 
     def begin_period(self, share_seconds: float) -> bool:
-        """Begin a period; return False if overuse in earlier periods exhausts the node's share."""
+        """Begin a period, and return False if earlier overuse has exhausted the node's share."""
         self.share_seconds = share_seconds
         self.left_seconds = min(self.left_seconds, 0.0) + share_seconds
         return self.left_seconds > 0
@@ -96,18 +95,18 @@ class NodeBudget:
         self.stopped_periods += self.is_stopped
 
     def periods(self) -> tuple[int, int]:
-        """Return (periods that the node used, periods in which it was stopped).
+        """Return the number of periods that the node used, and in how many it was stopped.
 
-        A period that the node used in part counts in part, and one in which it slept does not
-        count, as in the kernel's cpu.stat, since a node waits for a CPU only while it works
-        (docs/method.md, "Attainment").
+        As in the kernel's cpu.stat, a partly used period counts in part, and a period in which the
+        node slept does not count, since only a working node waits for a CPU (docs/method.md,
+        "Attainment").
         """
         return max(round(self.used_periods), self.stopped_periods), self.stopped_periods
 
 
 @dataclass
 class _Node:
-    """A node's processes by pidfd, which is safe from pid reuse, and their clocks as last read."""
+    """The pidfds (which are safe from pid reuse) and latest CPU times of a node's processes."""
 
     host: str
     periods: Periods
@@ -136,7 +135,7 @@ class DutyCycle:
         threading.Thread(target=self._run, name="duty-cycle", daemon=True).start()
 
     def limit(self, vcpus: float | None) -> None:
-        """Set the CPUs that each node may use; None removes the limit."""
+        """Limit each node to this many CPUs, or remove the limit if None."""
         self._vcpus = vcpus
         self._changed.set()
 
@@ -157,14 +156,14 @@ class DutyCycle:
                 node.budget = replace(node.budget, left_seconds=0.0, is_stopped=False)
 
     def _poll(self, vcpus: float) -> None:
-        """Begin the periods that are due, sleep, and stop the nodes that have used their share."""
+        """Begin the periods that are due, sleep, and stop nodes that have used their share."""
         now = time.monotonic()
         for node in self._nodes.values():
             if (length := node.periods.begin(now)) is not None:
                 node.budget.end_period()
                 self._set_running(node, node.budget.begin_period(vcpus * length))
         running = [node for node in self._nodes.values() if not node.budget.is_stopped]
-        # Pinned to one CPU, a node cannot use more time than passes, so poll no sooner.
+        # A node is pinned to one CPU, so it cannot use up its share before that much time passes.
         pauses = [node.budget.left_seconds for node in running]
         pauses += [node.periods.ends_at - now for node in self._nodes.values()]
         time.sleep(max(min(pauses, default=PERIOD_SECONDS), _LEAST_PAUSE_SECONDS))

@@ -1,4 +1,4 @@
-"""The process engine: nodes are process trees on this machine with their own /opt/ml and quota."""
+"""The process engine, which runs nodes as process trees with a private /opt/ml and a CPU quota."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ProcessEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Lock the state folder for one live engine, and end a killed engine's processes."""
+        """Lock the state folder, and kill processes that a killed engine left running."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self._images = images
         self._containment = Containment.find(self._state_dir)
@@ -75,15 +75,15 @@ class ProcessEngine(ExclusiveEngine):
         self._end_leftovers()
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Return why a request's own entry point and arguments cannot be used, or None.
+        """Return why the entry point and arguments of a request cannot be used, or None.
 
-        An entry point's program expects its files at /opt/ml, so each node needs its own /opt/ml.
+        The program of an entry point expects its files at /opt/ml, so nodes need a private /opt/ml.
         """
         problem = self._containment.opt_ml_problem
         if entrypoint and problem:
             return (
-                "ContainerEntrypoint: its program expects its files at /opt/ml, and process nodes"
-                f" get no /opt/ml of their own here ({problem}). Start the local platform as root,"
+                "ContainerEntrypoint: its program expects its files at /opt/ml, but process nodes"
+                f" have no private /opt/ml here ({problem}). Start the local platform as root,"
                 " allow user namespaces for your user, or start it with --engine container."
             )
         if arguments and not entrypoint:
@@ -95,17 +95,17 @@ class ProcessEngine(ExclusiveEngine):
         return None
 
     def image_command_problem(self) -> str | None:
-        """Return why an image's entry point cannot be used; processes get only its environment."""
+        """Return that the entry point of an image cannot be used, since images only have an ENV."""
         return (
             "ContainerEntrypoint: process nodes have no image entry point. Set"
             " ContainerEntrypoint, or start the local platform with --engine container."
         )
 
     def isolation(self, instance_type: str) -> str:
-        """Describe the nodes' CPU quota and network in a short phrase.
+        """Return a short description of the nodes' CPU quota and network.
 
-        For instance "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of
-        their own", or "… by duty cycle (reason), over loopback (reason)" if these are unavailable.
+        Examples: "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of their
+        own", or "… by duty cycle (reason), over loopback (reason)" if these are unavailable.
         """
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
@@ -116,7 +116,7 @@ class ProcessEngine(ExclusiveEngine):
         return f"{vcpus:g} vCPU per node by {way}, {self._network.describe(instance_type)}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Create the nodes' /opt/ml trees with input/config/*.json and empty channel folders."""
+        """Create the nodes' /opt/ml trees, with input/config/*.json and empty channel folders."""
         return make_nodes(
             self._state_dir,
             job,
@@ -126,7 +126,7 @@ class ProcessEngine(ExclusiveEngine):
         )
 
     def clean_up(self, job: JobSpec) -> None:
-        """Remove the nodes' trees; idempotent."""
+        """Remove the nodes' trees. This is idempotent."""
         shutil.rmtree(job_folder(self._state_dir, job.job_name), ignore_errors=True)
 
     def _run_alone(
@@ -152,8 +152,8 @@ class ProcessEngine(ExclusiveEngine):
             {MARKER_STATE: self._state_id, MARKER_NODE: f"{job.job_name}/network"},
         )
         try:
-            # kill_node() must find the nodes before they start, since their first log line may
-            # trigger a fault
+            # kill_node() must find the nodes even before they start, since their first log line can
+            # trigger a fault.
             supervised = SupervisedNodes(self._state_id, job.job_name, plans, on_line, network)
             self._live[job.job_name] = supervised
             with supervised:
@@ -217,18 +217,18 @@ class ProcessEngine(ExclusiveEngine):
         image = self._images.resolve(job.image_uri)
         if image is None:
             raise ImageNotFoundError(
-                f"image {job.image_uri} is not in this platform's store; build it first"
+                f"image {job.image_uri} is not in the image store of this platform; build it first"
             )
         return image
 
     def _end_leftovers(self) -> None:
-        """End this state folder's processes, since its lock proves that no other engine lives."""
+        """Kill this state folder's processes; the lock proves that no other engine uses them."""
         groups = self._quotas.groups() if self._quotas else []
         left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
         if left:
             raise EngineError(
                 f"processes {', '.join(map(str, sorted(left)))} of an earlier platform can't be"
-                " ended; end them manually"
+                " killed; stop them manually"
             )
         for group in groups:
             if self._quotas:
@@ -241,6 +241,6 @@ def read_image_environment(image: Path) -> dict[str, str]:
 
 
 def read_image(image: Path) -> dict[str, Any]:
-    """Return a stored image's record."""
+    """Return the record (image.json) of a stored image."""
     record: dict[str, Any] = json.loads((image / "image.json").read_text())
     return record

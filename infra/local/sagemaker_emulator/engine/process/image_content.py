@@ -1,4 +1,4 @@
-"""The content of an image: the context's files, laid out for nodes, and digests of the result."""
+"""The content of an image: files of the build context, laid out for nodes, and their digests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INSTALLER_ARGUMENTS = ("PIP_", "UV_")
 
 @dataclass(frozen=True)
 class PlacedInstall:
-    """One `pip install`, with its requirements files as files of the context."""
+    """A `pip install`, with the paths of its requirements files in the build context."""
 
     requirement_files: tuple[Path, ...]
     packages: tuple[str, ...]
@@ -33,8 +33,8 @@ class PlacedInstall:
 class Content:
     """An image before it is built.
 
-    `files` maps paths in the stored image (code/…, files/…) to files of the context. `base` is the
-    folder of the image that this image extends; None if that image is not in the store.
+    `files` maps paths in the stored image (code/…, files/…) to files in the build context. `base`
+    is the folder of the image that this image extends, or None if that image is not in the store.
     """
 
     base: Path | None
@@ -48,10 +48,10 @@ class Content:
 def read_content(
     context: Path, recipe: Recipe, build_args: Mapping[str, str], base: Path | None = None
 ) -> Content:
-    """Resolve a recipe against its context.
+    """Resolve a recipe against its build context.
 
     Raises:
-        ImageBuildError: If the recipe does not fit the context (the message names the phase).
+        ImageBuildError: If the recipe and the build context do not match.
     """
     placed = _place(context, recipe.copies)
     installs = tuple(_placed_install(install, placed) for install in recipe.installs)
@@ -66,10 +66,10 @@ def read_content(
             files[f"files{path}"] = source
         elif not _is_referred_to(source, requirement_files):
             raise ImageBuildError(
-                f"COPY: {target}: without containers, nodes see only {_CODE} and folders that an"
-                " ENV names, and `pip install` sees only its requirements files"
+                f"COPY: {target}: without containers, nodes only see {_CODE} and folders named in"
+                " an ENV, and `pip install` only sees its requirements files"
             )
-    # A RUN sees the Dockerfile's ARGs and ENVs; ENVs take precedence.
+    # A RUN sees the Dockerfile's ARGs and ENVs, of which ENVs take precedence.
     seen = {**build_args, **recipe.arguments, **recipe.environment}
     installer_arguments = {n: v for n, v in seen.items() if n.startswith(_INSTALLER_ARGUMENTS)}
     venv_digest = _venv_digest(installs, installer_arguments, base)
@@ -84,9 +84,9 @@ def read_content(
 
 
 def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
-    """Map absolute paths in the image to files of the context.
+    """Map absolute paths in the image to files in the build context.
 
-    As COPY defines it, a source folder stands for its contents, not for itself.
+    As in Docker, COPY copies the content of a source folder, not the folder itself.
     """
     included = _included_files(context)
     placed: dict[str, Path] = {}
@@ -115,7 +115,7 @@ def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
 def _matches(
     context: Path, pattern: str, included: Iterable[PurePosixPath]
 ) -> dict[PurePosixPath, str]:
-    """Map the files that a COPY source names to their paths below the target."""
+    """Map the files that match a COPY source to their paths below the target."""
     if (context / pattern).is_dir():
         folder = PurePosixPath(pattern)
         return {
@@ -125,9 +125,9 @@ def _matches(
 
 
 def _included_files(context: Path) -> list[PurePosixPath]:
-    """Return the context's files that its ignore file does not exclude, in a fixed order.
+    """Return the sorted files of the build context that its ignore file does not exclude.
 
-    Like BuildKit, use Dockerfile.dockerignore instead of .dockerignore if it exists.
+    Like BuildKit, this uses Dockerfile.dockerignore instead of .dockerignore if it exists.
     """
     from docker.utils.build import exclude_paths
 
@@ -137,16 +137,16 @@ def _included_files(context: Path) -> list[PurePosixPath]:
     text = ignore_file.read_text("utf-8-sig", "replace") if ignore_file.is_file() else ""
     lines = text.splitlines()
     patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
-    # Python's caches are never part of a program and would give every developer a different digest.
+    # Python caches would give every developer a different digest, and no program needs them.
     patterns += ["**/__pycache__", f"!{own.name}"]
     names = exclude_paths(str(context), patterns)
     return sorted(PurePosixPath(name) for name in names if (context / name).is_file())
 
 
 def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
-    """Return the folders that an ENV names, alone or in a list, except in PATH.
+    """Return the folders that ENVs other than PATH name, alone or in a list.
 
-    In a node's environment, these paths are replaced with the paths of the node's copies.
+    In the environment of a node, these paths are replaced with the paths of the node's copies.
     """
     values = [value for name, value in environment.items() if name != "PATH"]
     paths = [
@@ -167,7 +167,7 @@ def _placed_install(install: Install, placed: Mapping[str, Path]) -> PlacedInsta
 def _source_of(image_path: str, placed: Mapping[str, Path]) -> Path:
     if image_path not in placed:
         raise ImageBuildError(
-            f"READ Dockerfile: pip install -r {image_path}: no earlier COPY puts that file there"
+            f"READ Dockerfile: pip install -r {image_path}: no earlier COPY creates this file"
         )
     return placed[image_path]
 
@@ -179,14 +179,14 @@ def _is_referred_to(source: Path, requirement_files: Iterable[Path]) -> bool:
 
 
 def requirement_lines(path: Path) -> list[str]:
-    """Return a requirements file's lines, with continued lines joined and comments removed."""
+    """Return the lines of a requirements file, with continued lines joined and without comments."""
     joined = re.sub(r"\\\n", " ", path.read_text())
     lines = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in joined.splitlines())
     return [line for line in lines if line]
 
 
 def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]]:
-    """Return (file, referenced path) for -r, -c and local packages, following -r and -c."""
+    """Return the -r, -c and local package paths in requirements files, with the file of each."""
     found: list[tuple[Path, Path]] = []
     pending = list(requirement_files)
     while pending:
@@ -210,21 +210,21 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
 
 
 def python_name() -> str:
-    """Return the name of the Python that environments use; compiled packages fit only this one."""
+    """Return a name for this Python and platform, to which compiled packages are specific."""
     return (
         f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
     )
 
 
 def venv_of(image: Path) -> Path:
-    """Return the virtual environment of a stored image, at its real path."""
+    """Return the real path of a stored image's virtual environment."""
     return (image / "venv").resolve()
 
 
 def _venv_digest(
     installs: Sequence[PlacedInstall], installer_arguments: Mapping[str, str], base: Path | None
 ) -> str:
-    """Return the digest of the virtual environment, which is the base's if nothing is installed."""
+    """Return the digest of the virtual environment: the base image's if nothing is installed."""
     if base is not None and not installs:
         return venv_of(base).name
     return _digest(
@@ -273,12 +273,12 @@ def _image_digest(
 
 
 def is_executable(path: Path) -> bool:
-    """Return True if the owner may execute a file, the only mode bit that all checkouts share."""
+    """Return True if the owner may execute the file. All checkouts share only this mode bit."""
     return bool(path.stat().st_mode & 0o100)
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

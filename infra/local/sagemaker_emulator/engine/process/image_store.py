@@ -1,4 +1,4 @@
-"""Images without containers: a virtual environment and the training program, by content digest.
+"""Stores images that need no containers: a virtual environment and the training program.
 
 <state>/images/<digest>/image.json   digest, environment (ENV), labels, python
                        code/         files that the Dockerfile copies to /opt/ml/code
@@ -34,7 +34,7 @@ from sagemaker_emulator.engine.process.installer import end_leftovers, make_venv
 from sagemaker_emulator.interfaces import BuiltImage, ImageBuildError
 from sagemaker_emulator.state.files import read_json, write_atomically
 
-_INDEX_REMEDY = "remove it and restart; runs rebuild their images, reusing what was installed"
+_INDEX_REMEDY = "remove it and restart; runs rebuild their images from installed environments"
 _RECORD_FIELDS = {"digest", "environment", "labels", "folder", "base"}
 _REFERENCE = re.compile(
     r"(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?(?P<repository>[a-z0-9._/-]+)"
@@ -49,7 +49,7 @@ class ProcessImageStore:
     """
 
     def __init__(self, state_dir: Path) -> None:
-        """Open the store, and end processes that builds of a killed server left running."""
+        """Open the store, and kill processes that builds of a killed server left running."""
         self._images = state_dir.resolve() / "images"
         self._venvs = (state_dir / "venvs").resolve()
         end_leftovers(self._venvs)
@@ -64,10 +64,10 @@ class ProcessImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build `context` and tag it.
+        """Build an image from the build context `context`, and tag it.
 
         Raises:
-            ImageBuildError: If a phase fails; the message gives the last lines of its output.
+            ImageBuildError: If a phase fails. The message contains the last lines of its output.
         """
         shown_paths = {str(context.resolve()): ".", str(self._venvs): "venvs"}
         run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds, shown_paths)
@@ -91,7 +91,7 @@ class ProcessImageStore:
         return BuiltImage(f"sha256:{content.image_digest}", dict(recipe.labels))
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return the image's folder for …/repository:tag or …/repository@sha256:…, or None."""
+        """Return the folder of …/repository:tag or …/repository@sha256:…, or None if missing."""
         match = _REFERENCE.fullmatch(image_uri)
         if not match:
             return None
@@ -103,7 +103,7 @@ class ProcessImageStore:
         return None
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Return every (repository, tag, digest) in the store whose image is complete.
+        """Return the repository, tag and digest of every complete image in the store.
 
         Raises:
             DamagedFile: If the index is damaged.
@@ -116,7 +116,7 @@ class ProcessImageStore:
         ]
 
     def _recipe_of(self, image_uri: str) -> Recipe | None:
-        """Return the part of an image's recipe that images based on it inherit, or None."""
+        """Return the part of a stored image's recipe that images based on it inherit, or None."""
         image = self.resolve(image_uri)
         if image is None:
             return None
@@ -126,12 +126,12 @@ class ProcessImageStore:
         )
 
     def _make_venv(self, content: Content, context: Path, run: BuildRun) -> Path:
-        """Build a virtual environment in place, since its scripts contain its path.
+        """Build a virtual environment at its final path, since its scripts contain the path.
 
-        It is complete, and usable by other images, once complete.json exists.
+        Once complete.json exists, the environment is complete and can be used by other images.
         """
         venv = self._venvs / content.venv_digest
-        # Another process may have been killed since, and its leftovers may hold the lock.
+        # Processes left by a builder that was killed since can hold the lock.
         end_leftovers(self._venvs)
         with build_lock(self._venvs / f"{content.venv_digest}.lock", run) as lock_fd:
             if _is_complete_venv(venv):
@@ -168,12 +168,12 @@ class ProcessImageStore:
             ) and known_digest != f"sha256:{digest}":
                 raise ImageBuildError(
                     f"TAG {repository}:{tag}: the tag is immutable and points to {known_digest},"
-                    f" but the build produced sha256:{digest}; use another tag"
+                    f" but the build produced sha256:{digest}; use a different tag"
                 )
 
     def _add_tag(self, repository: str, tag: str, digest: str, run: BuildRun) -> None:
         with build_lock(self._images / "index.lock", run):
-            self._refuse_moved_tag(repository, tag, digest)  # another build may have been faster
+            self._refuse_moved_tag(repository, tag, digest)  # a concurrent build can have set it
             entries = {entry[:2]: entry[2] for entry in self.images()} | {
                 (repository, tag): f"sha256:{digest}"
             }
@@ -184,7 +184,7 @@ class ProcessImageStore:
 
 
 def _entries(value: Any) -> list[tuple[str, str, str]]:
-    """Return (repository, tag, digest) of each row.
+    """Return the repository, tag and digest in each row.
 
     Raises:
         KeyError: If a column is missing.
@@ -194,7 +194,7 @@ def _entries(value: Any) -> list[tuple[str, str, str]]:
 
 
 def _is_complete(image: Path) -> bool:
-    """Return True if an image can be run and extended; otherwise it is missing and is rebuilt."""
+    """Return True if an image can be run and extended. If not, it counts as missing."""
     return _has_record(image) and _is_complete_venv(image / "venv")
 
 
@@ -207,7 +207,7 @@ def _has_record(image: Path) -> bool:
 
 
 def _is_complete_venv(venv: Path) -> bool:
-    """Return True if an environment is complete, has not moved, and its Python still exists."""
+    """Return True if an environment is complete, was not moved, and still has its Python."""
     try:
         record = json.loads((venv / "complete.json").read_text())
         is_here = bool(record["path"] == str(venv.resolve()))

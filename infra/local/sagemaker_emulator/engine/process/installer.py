@@ -1,4 +1,4 @@
-"""Creates an image's virtual environment and installs its packages."""
+"""Creates the virtual environment of an image and installs its packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sagemaker_emulator.environment import server_environment
 from sagemaker_emulator.interfaces import ImageBuildError
 from sagemaker_emulator.process_identity import start_ticks
 
-_BUILDER = "builder/"  # <pid>/<start ticks> of the building process
+_BUILDER = "builder/"  # prefix of <pid>/<start ticks> of the building process
 _ELF = b"\x7fELF"
 _PIP_CHOOSES = re.compile(
     r"[^=]*\.(index-url|extra-index-url|pypi-url|find-links|no-index|constraint|require-hashes"
@@ -41,19 +41,19 @@ _PIP_CHOOSES = re.compile(
 )
 """Lines of `pip config list` that determine what is installed, and from where.
 
-uv does not read pip's configuration, so a private package would come from the public index, where
-anybody may publish a package of that name.
+uv does not read pip's configuration, so it would install a private package from the public index,
+where anybody can publish a package with the same name.
 """
-# Variables that point to the builder's own Python environment, which must not become the image's.
+# Variables that point to the builder's Python environment instead of the image's.
 _NOT_PASSED = frozenset(
     {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"}
 )
 
 
 def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd: int) -> None:
-    """Create a virtual environment and run the image's `pip install`s in it, in order."""
+    """Create a virtual environment and run the `pip install`s of the image in it."""
     environment = installer_environment(content.installer_arguments, venv.parent)
-    if venv.exists():  # half of an earlier build
+    if venv.exists():  # left by an interrupted build
         shutil.rmtree(venv)
     if content.base is not None:
         run.check("COPY virtual environment")
@@ -71,10 +71,10 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
 
 
 def _copy_venv(base: Path, venv: Path) -> None:
-    """Copy the base's environment with its packages as hard links, which take no space.
+    """Copy the base image's environment, with hard links to its packages to save space.
 
-    Installers replace files instead of writing into them, so the base stays unchanged. Files that
-    contain the base's path, such as script shebangs, are rewritten.
+    Installers replace files instead of writing into them, so the base image stays unchanged. Files
+    that contain the path of the base environment, such as scripts, are rewritten.
     """
 
     def not_complete(folder: str, names: Sequence[str]) -> set[str]:
@@ -91,14 +91,14 @@ def _copy_venv(base: Path, venv: Path) -> None:
 
 
 def _install(install: PlacedInstall, target: Target) -> None:
-    """Run one `pip install`, with uv if possible; verify hashes if the requirements have them."""
+    """Run a `pip install`, with uv if possible, and verify hashes if the requirements have them."""
     wanted = [*(f"-r{path}" for path in install.requirement_files), *install.packages]
     if not wanted:
         return
     if not install.with_dependencies:
         wanted.append("--no-deps")
     if install.pins is not None:
-        # pip's configuration says where to find packages that fit the installed torch
+        # Use pip because its configuration names sources of packages for the installed torch.
         pins = _write_pins(target.venv, install.pins)
         extra_index = (
             ["--extra-index-url", torch_wheel.CPU_INDEX] if asks_for_torch(install) else []
@@ -110,7 +110,7 @@ def _install(install: PlacedInstall, target: Target) -> None:
     install_torch(install, target)
     by_pip = [*target.pip("install"), *wanted]
     is_hashed = _is_hashed(install)
-    # pip then requires hashes of dependencies as well
+    # pip infers this from the hashes, but uv does not.
     by_uv = ["--require-hashes", *wanted] if is_hashed else wanted
     is_for_uv = is_hashed or (target.uv and _is_pip_unconfigured(target))
     if not is_for_uv or not target.is_installed_by_uv("INSTALL requirements", by_uv):
@@ -118,7 +118,7 @@ def _install(install: PlacedInstall, target: Target) -> None:
 
 
 def _is_hashed(install: PlacedInstall) -> bool:
-    """Return True if every package has hashes, which makes its source irrelevant."""
+    """Return True if every package has hashes, in which case its source does not matter."""
     lines = [line for path in install.requirement_files for line in requirement_lines(path)]
     return not install.packages and all(
         re.match(r"\w", line) and "--hash=" in line for line in lines
@@ -126,24 +126,24 @@ def _is_hashed(install: PlacedInstall) -> bool:
 
 
 def _is_pip_unconfigured(target: Target) -> bool:
-    """Return True if pip's files and environment configure no index, source or constraint."""
+    """Return True if pip's configuration sets no index, package source or constraint."""
     lines: list[str] = []
     run = replace(target.run, on_line=lines.append)
     command = [str(target.venv / "bin" / "python"), "-P", "-m", "pip", "config", "list"]
     try:
         target.command("READ pip's configuration", command, run)
-    except ImageBuildError:  # the install will report why; these lines may contain passwords
+    except ImageBuildError:  # the install reports the reason; these lines can contain passwords
         target.run.check("READ pip's configuration")
         return False
     return not any(map(_PIP_CHOOSES.match, lines))
 
 
 def _write_pins(venv: Path, pattern: str) -> Path:
-    """Write the matching lines of `pip list --format=freeze` as a constraints file."""
+    """Write the lines of `pip list --format=freeze` that match to a constraints file."""
     folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
     lines = [f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=folders)]
     file = venv / "pins.txt"
-    file.unlink(missing_ok=True)  # may be a hard link to the base's file
+    file.unlink(missing_ok=True)  # it can be a hard link to the base image's file
     file.write_text("".join(f"{line}\n" for line in sorted(lines) if re.search(pattern, line)))
     return file
 
@@ -157,7 +157,7 @@ def _uv() -> list[str]:
 def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -> dict[str, str]:
     """Return the environment variables of installers for virtual environments in this folder.
 
-    Two of the variables mark this process as the installers' builder.
+    Two of the variables identify this process as the builder that started the installers.
     """
     environment = {
         name: value
@@ -172,7 +172,7 @@ def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -
 
 
 def end_leftovers(venvs: Path) -> None:
-    """End the processes that killed builders' installers left; spare live builders' installers."""
+    """Kill the installer processes of builders that were killed, but not those of live builders."""
     for mark in node_marks(state_id(venvs)):
         pid, _, began = mark.removeprefix(_BUILDER).partition("/")
         is_builder = mark.startswith(_BUILDER) and pid.isdigit() and began.isdigit()

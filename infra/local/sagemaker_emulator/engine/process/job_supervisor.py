@@ -1,13 +1,13 @@
-"""The parent of a job's nodes, which starts them, reports their ends and leaves none behind.
+"""The parent process of a job's nodes, which starts them, reports their exits and cleans up.
 
-The supervisor is a separate process, so that killing the server (even with SIGKILL) leaves no
-nodes: at the end of file on stdin, a pipe from the server, the supervisor cleans up. Orphaned
-descendants of nodes are reparented to the supervisor (PR_SET_CHILD_SUBREAPER). If it is killed
-itself, the kernel kills each node's first process (PR_SET_PDEATHSIG), and the server the rest. The
-input is a line of JSON, a `Plan`, then a line {"vcpus": 0.2} per change of the duty cycle (null to
-remove it). The output is a line of JSON per event, {"event": "started" | "not_started" | "ended" |
-"periods", "host", …}. Standard library only, since the supervisor must start in milliseconds and
-depend on no package.
+The supervisor is a separate process, so that no nodes remain if the server is killed (even with
+SIGKILL): when stdin, a pipe from the server, ends, the supervisor kills the nodes. Orphaned
+descendants of nodes are reparented to the supervisor (PR_SET_CHILD_SUBREAPER). If the supervisor is
+killed, the kernel kills the first process of each node (PR_SET_PDEATHSIG), and the server kills the
+rest. The input is a `Plan` as a line of JSON, then a line {"vcpus": 0.2} for each change of the
+duty cycle (null to remove it). The output is a line of JSON per event, {"event": "started" |
+"not_started" | "ended" | "periods", "host", …}. This module uses only the standard library because
+the supervisor must start in milliseconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REPORTING = threading.Lock()
 
 
 class NodePlan(TypedDict):
-    """Parameters of one node's process; `cpu` is the CPU that it may use, None for all CPUs."""
+    """Parameters of a node's process, which may use all CPUs if `cpu` is None."""
 
     host: str
     argv: list[str]
@@ -48,8 +48,8 @@ class NodePlan(TypedDict):
 class Plan(TypedDict):
     """The supervisor's input.
 
-    `node_prefix` is "<job>/". `output_fds`, inherited from the server, receive the nodes' output,
-    in the order of `nodes`. `network` is the nodes' network, None for this machine's own.
+    `node_prefix` is "<job>/". `output_fds` are inherited from the server and receive the output of
+    `nodes`, in the same order. If `network` is None, the nodes use this machine's network.
     """
 
     state_id: str
@@ -60,11 +60,11 @@ class Plan(TypedDict):
 
 
 def main() -> None:
-    """Run a job's nodes until standard input ends, then end all of their processes."""
+    """Run the nodes of a job until standard input ends, then kill all of their processes."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # To end a job, the server closes the pipe or stops the job; a SIGTERM meant for the server must
-    # not end the supervisor first.
+    # The server ends a job by closing the pipe or stopping the nodes. A SIGTERM that is meant for
+    # the server must not stop the supervisor first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plan: Plan = json.loads(sys.stdin.buffer.readline())
@@ -91,7 +91,7 @@ def _start(
     procs_file = os.path.join(node["cgroup"], "cgroup.procs") if node["cgroup"] else None
 
     def become_node() -> None:
-        # SIG_IGN survives exec and would make the node ignore a requested stop.
+        # SIG_IGN survives exec and would make the node ignore stop requests.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -118,14 +118,13 @@ def _start(
         _report("not_started", node["host"], error=str(error))
     else:
         host_by_pid[process.pid] = node["host"]
-        process.returncode = 0  # _reap reaps the process; Popen must neither warn nor wait
+        process.returncode = 0  # keeps Popen from waiting or warning, since _reap reaps it
         _report("started", node["host"], pid=process.pid)
     finally:
-        os.close(output_fd)  # so that the server sees the end of the node's output
+        os.close(output_fd)  # lets the server see the end of the node's output
 
 
 def _reap(host_by_pid: dict[int, str]) -> None:
-    """Reap every child, including adopted orphans, and report the ends of nodes."""
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
@@ -137,7 +136,7 @@ def _reap(host_by_pid: dict[int, str]) -> None:
 
 def _report(event: str, host: str, **details: Any) -> None:
     line = json.dumps({"event": event, "host": host, **details})
-    # If the server is gone, stdin also ends, which triggers the cleanup.
+    # If the server is gone, stdin ends too, which triggers the cleanup.
     with _REPORTING, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -160,7 +159,7 @@ def _end_everything(plan: Plan, session_ids: frozenset[int]) -> None:
     for cgroup in cgroups:
         remove_group(cgroup)
     if cgroups:
-        with contextlib.suppress(OSError):  # groups of another job remain
+        with contextlib.suppress(OSError):  # contains cgroups of another job
             cgroups[0].parent.rmdir()
 
 

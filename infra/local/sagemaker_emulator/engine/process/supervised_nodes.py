@@ -1,4 +1,4 @@
-"""The server's side of a job supervisor: events, the nodes' output, signals and cleanup."""
+"""The server's side of a job supervisor: events, node output, signals and cleanup."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _PROGRAM = (
 _CLEAN_UP_SECONDS = 15.0  # the supervisor's own limit is 10 s
 _OUTPUT_DRAIN_SECONDS = 5.0
 _KILL_SECONDS = 10.0
-# CloudWatch's limit per event; a program that prints no newline must not fill memory
+# CloudWatch's limit per event, so that output without newlines cannot fill the memory
 _MAX_LINE_BYTES = 256 * 1024
 
 SUPERVISOR_LOST: Event = {"event": "supervisor_lost", "host": None}
 
 
 class SupervisedNodes:
-    """A context manager for a job's running nodes that leaves no processes or cgroups behind."""
+    """A context manager that runs the nodes of a job and leaves no processes or cgroups behind."""
 
     def __init__(
         self,
@@ -89,35 +89,36 @@ class SupervisedNodes:
 
     @property
     def supervisor_exit_code(self) -> int | None:
-        """The supervisor's exit code, None while it runs."""
+        """The exit code of the supervisor, or None while it runs."""
         return self._supervisor.poll() if self._supervisor else None
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
-        """Return each host's current resource usage, omitting nodes that have not started."""
+        """Return the current resource usage by host, omitting nodes that have not started."""
         cgroups = {
             plan["host"]: Path(plan["cgroup"]) if plan["cgroup"] else None for plan in self._plans
         }
         return usage_by_host(dict(self._pid_by_host), cgroups, vcpus)
 
     def limit(self, vcpus: float | None) -> None:
-        """Have the supervisor limit each node to `vcpus` by a duty cycle; None ends the limit."""
+        """Have the supervisor limit each node to `vcpus` by a duty cycle, or end it if None."""
         assert self._supervisor is not None and self._supervisor.stdin is not None
         if vcpus is not None:
             for plan in self._plans:
                 self._stopped_periods.setdefault(plan["host"], (0, 0))
-        with contextlib.suppress(BrokenPipeError):  # the supervisor is gone, as its events report
+        with contextlib.suppress(BrokenPipeError):  # the supervisor is gone; an event reports it
             self._supervisor.stdin.write(json.dumps({"vcpus": vcpus}).encode() + b"\n")
             self._supervisor.stdin.flush()
 
     def stopped_periods(self, host: str) -> tuple[int, int] | None:
-        """Return a node's duty cycle as (periods, periods in which the node was stopped).
+        """Return how many duty cycle periods a node has had, and in how many it was stopped.
 
-        The numbers are from the supervisor's last report; None if the node has no duty cycle.
+        The numbers come from the supervisor's latest report. Return None if the node has no duty
+        cycle.
         """
         return self._stopped_periods.get(host)
 
     def thread_ids(self, host: str) -> list[int]:
-        """Return the ids of the threads of a node's processes."""
+        """Return the thread ids of a node's processes."""
         pid = self._pid_by_host.get(host)
         return (
             process_threads({pid} | descendants(list_processes(), [pid])) if pid is not None else []
@@ -130,9 +131,10 @@ class SupervisedNodes:
     def terminate(self, host: str, already: set[int]) -> set[int]:
         """Send SIGTERM to a node's processes, except those in `already`.
 
-        Return the ids of the processes that got it. The node's first process (`train`) is spared
-        while the node has others, as the kernel spares process 1 of a container: the toolkit does
-        not forward the signal, and its early end would leave the training program no time to save.
+        Return the ids of the processes that received the signal. The first process (`train`) does
+        not receive it while the node has other processes, like process 1 of a container: the
+        toolkit does not forward the signal, and if it ended early, the training program would have
+        no time to save.
         """
         leader = self._pid_by_host.get(host)
         membership = self._membership(host)
@@ -140,13 +142,13 @@ class SupervisedNodes:
         return signal_members(membership, signal.SIGTERM, without=frozenset(already | spared))
 
     def _drain_output(self) -> None:
-        """Wait until the nodes' output is read to the end; all its writers have ended."""
+        """Wait until the remaining output of the nodes, which have all ended, has been read."""
         deadline = time.monotonic() + _OUTPUT_DRAIN_SECONDS
         for reader in self._readers:
             reader.join(max(0.0, deadline - time.monotonic()))
         if self._sink_error:
             raise SupervisorError(
-                f"job {self._job_name}: its log lines could not be delivered"
+                f"the log lines of job {self._job_name} could not be delivered"
             ) from self._sink_error
 
     def _start(self) -> None:
@@ -158,7 +160,7 @@ class SupervisedNodes:
                 stdout=subprocess.PIPE,
                 env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
                 pass_fds=[write_end for _, write_end in ends],
-                # Ctrl-C goes to the server, which shuts the job down cleanly
+                # only the server gets Ctrl-C, and stops the job cleanly
                 start_new_session=True,
             )
         finally:
@@ -176,7 +178,7 @@ class SupervisedNodes:
             "network": self._network,
         }
         assert self._supervisor.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it was killed, as the end of its events shows
+        with contextlib.suppress(BrokenPipeError):  # it was killed; an event reports it
             self._supervisor.stdin.write(json.dumps(plan_message).encode() + b"\n")
             self._supervisor.stdin.flush()
 
@@ -189,7 +191,7 @@ class SupervisedNodes:
                 try:
                     self._on_line(host, text, int(time.time() * 1000))
                 except Exception as error:
-                    # Continue to read, since the node must not block on a full pipe; the error is
+                    # Continue to read, since the node must not block on a full pipe. The error is
                     # raised when the output is drained.
                     self._sink_error = self._sink_error or error
 
@@ -206,7 +208,6 @@ class SupervisedNodes:
         self.events.put(SUPERVISOR_LOST)
 
     def _membership(self, host: str | None) -> Membership:
-        """Return the membership of one node, or of all nodes if `host` is None."""
         plans = [plan for plan in self._plans if host in (None, plan["host"])]
         sessions = {
             self._pid_by_host[plan["host"]] for plan in plans if plan["host"] in self._pid_by_host
@@ -228,7 +229,7 @@ class SupervisedNodes:
             except subprocess.TimeoutExpired:
                 self._supervisor.kill()
                 self._supervisor.wait(_KILL_SECONDS)
-        # A supervisor that was killed has cleaned up nothing.
+        # A supervisor that was killed has not cleaned up.
         left = kill_all(self._membership(None), _KILL_SECONDS)
         for plan in self._plans:
             if plan["cgroup"]:

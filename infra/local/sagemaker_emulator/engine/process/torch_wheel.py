@@ -1,8 +1,9 @@
-"""Installs PyTorch for nodes without a GPU, preferably its CPU wheel.
+"""Installs PyTorch for nodes without a GPU, preferably from a CPU wheel.
 
-The default wheel contains CUDA, which no node here can use; it is used, with a note, only if no CPU
-wheel is found. pip downloads the wheels, because its configuration, which uv does not read, names
-their sources (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL …); PyTorch's CPU index is added to them.
+The default wheel contains CUDA, which no node can use here. It is only installed, with a note, if
+no CPU wheel is found. Wheels are downloaded with pip because its configuration (PIP_FIND_LINKS,
+PIP_EXTRA_INDEX_URL …), which uv does not read, names their sources, to which PyTorch's CPU index is
+added.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """The PyTorch project's index of wheels without CUDA."""
 PIP_OPTIONS = ("--no-input", "--progress-bar", "off", "--disable-pip-version-check")
 IMPATIENT = ("--timeout", "15", "--retries", "1")
-"""pip options for the CPU wheel: an index that does not respond is abandoned after 30 s."""
+"""pip options for the CPU wheel, with which pip gives up on a silent index after 30 s."""
 _SIZING_SECONDS = 60.0
 _FAMILY = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -43,7 +44,7 @@ _OF_CUDA = re.compile(r"nvidia-|cuda-|triton$")
 
 @dataclass(frozen=True)
 class Target:
-    """The environment in which a build's commands run; `uv` is uv's command, empty if missing."""
+    """The environment in which a build runs commands. `uv` is empty if uv is not installed."""
 
     venv: Path
     environment: Mapping[str, str]
@@ -53,11 +54,11 @@ class Target:
     uv: Sequence[str]
 
     def command(self, phase: str, argv: Sequence[str], run: BuildRun | None = None) -> None:
-        """Run one command of the build."""
+        """Run a command of the build."""
         (run or self.run).command(phase, argv, self.environment, self.folder, self.lock_fd)
 
     def is_installed_by_uv(self, phase: str, wanted: Sequence[str]) -> bool:
-        """Install with uv, compiled to bytecode; return False if uv is missing or fails."""
+        """Install with uv and compile to bytecode, or return False if uv is missing or fails."""
         if not self.uv:
             return False
         python = str(self.venv / "bin" / "python")
@@ -73,21 +74,21 @@ class Target:
         return True
 
     def pip(self, verb: str) -> list[str]:
-        """Return the command of the environment's own pip."""
+        """Return a command of the environment's pip."""
         return [str(self.venv / "bin" / "python"), "-P", "-m", "pip", verb, *PIP_OPTIONS]
 
 
 def asks_for_torch(install: PlacedInstall) -> bool:
-    """Return True if torch, torchvision or torchaudio is to be installed."""
+    """Return True if the install includes torch, torchvision or torchaudio."""
     return bool(_lines_of_torch(install))
 
 
 def install_torch(install: PlacedInstall, target: Target) -> None:
     """Download and install the PyTorch packages of an install, without their dependencies.
 
-    pip chooses the wheels without the requirements' hashes, which are verified afterwards. With
-    hashes, pip would prefer a wheel whose link shows a listed hash (PyPI's, with CUDA) to a newer
-    wheel (+cpu) in a folder (PIP_FIND_LINKS), which it would have to read first.
+    pip selects the wheels without the hashes in the requirements, which are verified afterwards.
+    With hashes, pip would prefer a wheel whose link contains a listed hash (PyPI's, with CUDA) to a
+    newer wheel (+cpu) in a folder (PIP_FIND_LINKS), which it would have to read first.
     """
     lines = [line for line in _lines_of_torch(install) if not _is_installed(line, target.venv)]
     if not lines:
@@ -99,13 +100,13 @@ def install_torch(install: PlacedInstall, target: Target) -> None:
     for wheel in wheels if listed else ():
         if (digest := file_digest(wheel)) not in listed:
             raise ImageBuildError(
-                f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is not one of the"
-                " requirement's hashes; if the wheel comes from an index of your choice, add this"
+                f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is not one of the hashes"
+                " in the requirement; if you trust the index that the wheel comes from, add this"
                 " hash to the requirement"
             )
     for wheel in wheels:
         target.run.on_line(fetched.wheel_line(wheel))
-    # uv compiles torch's 2,300 files on every core; its cache has no use for wheels of this folder
+    # uv compiles the 2,300 files of torch on all cores. A temporary cache is enough here.
     by_path = ["--no-deps", *map(str, wheels)]
     if not target.is_installed_by_uv("INSTALL torch", [f"--cache-dir={folder}/uv", *by_path]):
         target.command("INSTALL torch", [*target.pip("install"), *by_path])
@@ -118,7 +119,7 @@ def _lines_of_torch(install: PlacedInstall) -> list[str]:
 
 
 def _is_installed(line: str, venv: Path) -> bool:
-    """Return True if a package required by its bare name is installed in any version."""
+    """Return True if a requirement is only a name and any version of it is installed."""
     folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
     return any(
         one.name.lower() == line.strip().lower()
@@ -127,11 +128,11 @@ def _is_installed(line: str, venv: Path) -> bool:
 
 
 def _fetch(target: Target, lines: Sequence[str], folder: Path) -> DownloadSummary:
-    """Download the wheels without CUDA if there are any, else the default ones."""
+    """Download wheels without CUDA if there are any, else the default wheels."""
     download = [*target.pip("download"), "--no-deps", "--dest", str(folder)]
     extra_index = ["--extra-index-url", CPU_INDEX]
     without_cuda = [_without_cuda(line) for line in lines]
-    if without_cuda == lines:  # no exact version, or the build is the user's choice (+cu126)
+    if without_cuda == lines:  # no exact version, or the user chose a build such as +cu126
         return _download(target, "DOWNLOAD torch", [*download, *extra_index, *lines])[0]
     phase = "DOWNLOAD torch without CUDA"
     fetched, failed = _download(
@@ -139,7 +140,7 @@ def _fetch(target: Target, lines: Sequence[str], folder: Path) -> DownloadSummar
     )
     if failed is None:
         return fetched
-    if fetched.bytes_by_file:  # found, but interrupted: retry with pip's default patience
+    if fetched.bytes_by_file:  # found, but interrupted: retry with pip's default timeouts
         shutil.rmtree(folder, ignore_errors=True)
         return _download(target, phase, [*download, *extra_index, *without_cuda])[0]
     path = urlsplit(CPU_INDEX).path
@@ -150,7 +151,7 @@ def _fetch(target: Target, lines: Sequence[str], folder: Path) -> DownloadSummar
 
 
 def _without_cuda(line: str) -> str:
-    """Return the requirement for the CPU build of an exact version; keep any other requirement."""
+    """Return the requirement for the CPU build if it is for an exact version, else unchanged."""
     exact = _EXACT.fullmatch(line)
     if exact is None:
         return line
@@ -160,12 +161,12 @@ def _without_cuda(line: str) -> str:
 def _download(
     target: Target, phase: str, argv: Sequence[str], may_fail: bool = False
 ) -> tuple[DownloadSummary, ImageBuildError | None]:
-    """Run a download; return its summary and, if it `may_fail`, its error instead of raising it."""
+    """Run a download and return its summary and, if it `may_fail`, its error or None."""
     fetched = DownloadSummary(target.run.on_line)
     try:
         target.command(phase, argv, replace(target.run, on_line=fetched.feed))
     except ImageBuildError as error:
-        target.run.check(phase)  # stopped or out of time: do not retry
+        target.run.check(phase)  # do not retry if the build was stopped or timed out
         if not may_fail:
             raise
         return fetched, error
@@ -173,14 +174,13 @@ def _download(
 
 
 def _default_wheel_note(target: Target, lines: Sequence[str], answered: str) -> str:
-    """Return the note about the default wheel: why it is needed, its size, and how to avoid it."""
     why = (
         f"no CPU wheel of {', '.join(lines)} was found: {CPU_INDEX} {answered}, and pip's"
         " configuration names no other source with one"
     )
     sizes = _default_wheel_sizes(target, lines)
     if sizes is None:
-        much = "The default wheel may include CUDA: several GB, including NVIDIA's packages"
+        much = "The default wheel can include CUDA: several GB, including NVIDIA's packages"
     elif any(map(_OF_CUDA.match, sizes)):
         much = (
             "The default wheel includes CUDA, which no node here can use:"
@@ -195,7 +195,7 @@ def _default_wheel_note(target: Target, lines: Sequence[str], answered: str) -> 
 
 
 def _default_wheel_sizes(target: Target, lines: Sequence[str]) -> dict[str, int] | None:
-    """Return the bytes of the default wheel and its CUDA packages by name; None if unknown.
+    """Return the sizes in bytes of the default wheel and its CUDA packages, or None if unknown.
 
     uv reads the sizes from the index without downloading any package.
     """
@@ -225,7 +225,7 @@ def _default_wheel_sizes(target: Target, lines: Sequence[str]) -> dict[str, int]
 
 
 def _size_here(wheels: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the size in bytes of the wheel for this machine and Python, or None."""
+    """Return the size in bytes of the wheel for this machine and Python, or None if unknown."""
     version = f"cp{sys.version_info.major}{sys.version_info.minor}"
     fits = re.compile(rf"-({version}|py3|py2\.py3)-.*(linux.*{platform.machine()}|any)\.whl")
     sizes = [

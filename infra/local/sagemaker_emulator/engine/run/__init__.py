@@ -1,1 +1,1 @@
-"""One run of a job on nodes of any kind: its files, environment and end."""
+"""A run of a job on nodes of any kind: files, environment and result."""

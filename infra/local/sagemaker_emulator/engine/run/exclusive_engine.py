@@ -1,4 +1,4 @@
-"""The base class of engines with real nodes: the folder's lock, jobs' turns and live nodes."""
+"""The base class of engines that run real nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks no keys
 
 
 class ExclusiveEngine(ABC):
-    """Locks its state folder against other live engines, and the machine while its own jobs run."""
+    """Locks its state folder against other live engines, and the machine while its jobs run."""
 
     def __init__(
         self, state_dir: Path, endpoint_url: str, node_key: AccessKey | None, times: RunTimes | None
@@ -55,7 +55,7 @@ class ExclusiveEngine(ABC):
         self._in_turn: set[str] = set()
 
     def close(self) -> None:
-        """Release the state folder; the end of the process does the same."""
+        """Release the state folder. It is also released when the process ends."""
         self._lock.close()
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
@@ -63,11 +63,11 @@ class ExclusiveEngine(ABC):
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Return why nodes cannot use a request's own entry point and arguments, or None."""
+        """Return why nodes cannot use the entry point and arguments of a request, or None."""
         return None
 
     def image_command_problem(self) -> str | None:
-        """Return why nodes cannot use their image's own entry point, or None."""
+        """Return why nodes cannot use the entry point of their image, or None."""
         return None
 
     def run(
@@ -78,11 +78,10 @@ class ExclusiveEngine(ABC):
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
-        """Run `train` on every node until all have ended, leaving no process or container.
+        """Run `train` on every node until all have ended, and leave no process or container.
 
-        The nodes run during the job's turn (see `turn`). A job that does not hold a turn first
-        waits for one, which does not count as runtime. The result has no `exits` if the job was
-        stopped before its turn.
+        A job that does not hold the machine yet (see `turn`) first waits for its turn, which does
+        not count as runtime. If the job is stopped before its turn, the result has no `exits`.
         """
         own_turn = self._turn(job, stop, math.inf, lambda: None)
         with nullcontext(True) if job.job_name in self._in_turn else own_turn as is_held:
@@ -94,10 +93,10 @@ class ExclusiveEngine(ABC):
     def turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> Iterator[bool]:
-        """Hold the machine for the job, from creating its nodes to the end of its uploads.
+        """Hold the machine for the job, from the creation of its nodes to the end of its uploads.
 
-        Yields False if `stop` is set, or the deadline (monotonic seconds) passes, before the job's
-        turn. `on_wait` is called once if another platform's job holds the machine.
+        Yield False if `stop` is set, or the deadline (monotonic seconds) passes, before the job's
+        turn. `on_wait` is called once if a job of another platform holds the machine.
         """
         with self._turn(job, stop, deadline, on_wait) as is_held:
             if is_held:
@@ -110,7 +109,6 @@ class ExclusiveEngine(ABC):
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> AbstractContextManager[bool]:
-        """Hold the machine for this job alone; see `turn`."""
         return training_slot(stop, deadline, on_wait)
 
     @abstractmethod
@@ -125,7 +123,7 @@ class ExclusiveEngine(ABC):
         """Run the job during its turn."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """Kill every process of a node, if it is running, as a hardware failure would."""
+        """Kill every process of a running node, as a hardware failure would."""
         if running := self._live.get(job.job_name):
             running.kill(host)
 
@@ -139,7 +137,7 @@ class ExclusiveEngine(ABC):
         if vcpus is None:
             known = ", ".join(capacity.VCPUS_BY_INSTANCE_TYPE)
             raise EngineError(
-                f"job {job.job_name}: unknown instance type {job.instance_type}; known: {known}"
+                f"job {job.job_name}: instance type {job.instance_type} is not one of {known}"
             )
         return vcpus
 
@@ -147,7 +145,7 @@ class ExclusiveEngine(ABC):
 def _take_lock(path: Path) -> IO[str]:
     """Lock a state folder against other live engines.
 
-    A killed server's children may hold the lock a moment longer than the server lives.
+    After a server is killed, its children can hold the lock for another moment.
 
     Raises:
         StateInUseError: If another live engine has locked the folder.
@@ -166,5 +164,5 @@ def _take_lock(path: Path) -> IO[str]:
     with contextlib.suppress(OSError):
         file.close()
     raise StateInUseError(
-        f"{path.parent} is in use by another platform: stop that platform, or choose another folder"
+        f"{path.parent} is in use by another platform: stop it, or choose a different folder"
     )

@@ -1,7 +1,7 @@
-"""Finds the node that caused a job's failure, and words the reason.
+"""Finds the node that caused the failure of a job, and words the reason.
 
 The first node to exit is often not the cause: a peer sees "Connection closed by peer" and exits
-immediately, while the node that failed is still writing its traceback under its CPU quota.
+immediately, while the failed node is still writing its traceback under its CPU quota.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from sagemaker_emulator.interfaces import NodeExit
 
-# Messages of gloo, NCCL, torch's TCP store and torchrun when the other end is gone.
+# Messages of gloo, NCCL, torch's TCP store and torchrun after the other end has gone.
 _CONNECTION_LOSS = re.compile(
     r"Connection (closed|reset) by (remote )?peer|Connection refused|Broken pipe|Socket"
     r" Timeout|socket timed out"
@@ -29,19 +29,19 @@ _ENDED_BY_SIGNAL = re.compile(r"ExitCode (-4|-7|-8|-9|-11|137|139)\b")
 
 
 def is_failed(node_exit: NodeExit) -> bool:
-    """Return True if the node failed on its own."""
+    """Return True if the node failed, rather than being stopped by the platform."""
     return node_exit.exit_code != 0 and not node_exit.stopped_by_platform
 
 
 def is_connection_loss(node_exit: NodeExit) -> bool:
-    """Return True if the node reports only a lost peer."""
+    """Return True if the node reports nothing but a lost connection to a peer."""
     if node_exit.exit_code < 0 or _ENDED_BY_SIGNAL.search(node_exit.failure or ""):
         return False
     return bool(_CONNECTION_LOSS.search(node_exit.failure or ""))
 
 
 def root_cause(exits: Sequence[NodeExit]) -> NodeExit | None:
-    """Return the exit of the node that probably made the others fail; None if no node failed."""
+    """Return the exit of the node that probably caused the failure, or None if no node failed."""
     failed = [node_exit for node_exit in exits if is_failed(node_exit)]
     return min(
         failed,
@@ -61,7 +61,7 @@ def _blame_rank(node_exit: NodeExit) -> int:
 def failure_reason(node_exit: NodeExit, node_count: int) -> str:
     """Return a job's FailureReason, "AlgorithmError: <text of output/failure>, exit code: N".
 
-    This is AWS's wording, except that the text names the node if there are several.
+    The wording is AWS's, except that the text names the node if there are several.
     """
     text = node_exit.failure or _without_text(node_exit)
     if node_count > 1 and not text.startswith(node_exit.host):

@@ -1,8 +1,8 @@
-"""One run of a job: its nodes from start to end, with failures, stops, deadline and boot barrier.
+"""Drives one run of a job: the boot barrier, node failures, stop requests and the deadline.
 
-Delays are in `RunTimes`. When a node fails, the others get a grace period (most exit by themselves,
-and one may be the root cause), then SIGTERM, then SIGKILL. On a stop or at the deadline, SIGTERM
-comes immediately and SIGKILL 120 s later, as on AWS.
+When a node fails, the others get a grace period (most exit by themselves, and one may be the root
+cause), then SIGTERM, then SIGKILL. On a stop request or at the deadline, SIGTERM comes immediately
+and SIGKILL 120 s later, as on AWS. `RunTimes` has the delays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sagemaker_emulator.interfaces import LineSink, Node, NodeAttainment, NodeEx
 _TICK_SECONDS = 0.05
 _TERM_REPEAT_SECONDS = 1.0
 _READING_SECONDS = 2.0
-"""Interval between readings of the nodes' CPU time; a reading of 8 nodes takes a few ms of CPU."""
+"""Interval between readings of CPU counters. Reading 8 nodes takes a few ms of CPU time."""
 _START_POLL_SECONDS = 0.2
 _PLATFORM_PREFIX = "[platform]"
 
@@ -47,7 +47,7 @@ class RunTimes:
     """Timeouts and grace periods of a run."""
 
     failure_grace_seconds: float = 5.0
-    misleading_failure_grace_seconds: float = 15.0  # while every failure is only a lost peer
+    misleading_failure_grace_seconds: float = 15.0  # if all failures so far are lost connections
     failure_term_seconds: float = 5.0  # from SIGTERM to SIGKILL, for the peers of a failed node
     stop_term_seconds: float = (
         120.0  # from SIGTERM to SIGKILL for a stop, as documented for StopTrainingJob
@@ -58,7 +58,7 @@ class RunTimes:
 
 @dataclass
 class _Ending:
-    """The state of a run that is being ended."""
+    """The state of a run that is being stopped."""
 
     cause: Literal["failure", "stop", "timeout"]
     since: float
@@ -69,10 +69,10 @@ class _Ending:
 
 @dataclass(frozen=True)
 class Quota:
-    """The nodes' CPU quota, and the CPU that each node is pinned to.
+    """The CPU quota of the nodes, and the CPU that each node is pinned to.
 
-    The kernel enforces the quota in the nodes' cgroups. Without cgroups, `limit` does, which takes
-    the vCPUs per node, or None to remove the quota.
+    The kernel enforces the quota if the nodes have cgroups. Otherwise, `limit` enforces it; it is
+    called with the vCPUs per node, or with None to remove the quota.
     """
 
     quotas: CpuQuotas | None
@@ -90,7 +90,7 @@ class Quota:
                 self.quotas.apply(group, self.vcpus)
 
     def lift(self) -> None:
-        """Remove the quota, ignoring errors, since the nodes then merely end later."""
+        """Remove the quota, ignoring errors, which only delay the end of the nodes."""
         if self.limit:
             self.limit(None)
         for group in self.group_by_host.values():
@@ -101,9 +101,9 @@ class Quota:
 
 @dataclass
 class JobRun:
-    """Runs a job's nodes to their end, and holds the state of the run.
+    """Runs the nodes of a job until they have ended, and holds the state of the run.
 
-    `boot_folders` are the nodes' boot barrier folders; None if nodes do not wait at the barrier.
+    `boot_folders` maps hosts to boot barrier folders. It is None if nodes do not wait there.
     """
 
     nodes: Sequence[Node]
@@ -144,7 +144,7 @@ class JobRun:
             with contextlib.suppress(queue.Empty):
                 self._take(self.supervised.events.get(timeout=_TICK_SECONDS))
             now = time.monotonic()
-            self._begin_ending(now)  # before the barrier, since no node is released after a failure
+            self._begin_ending(now)  # first, since no node may pass the barrier after a failure
             self._pass_barriers(now)
             self._measure(now)
             self._continue_ending(now)
@@ -169,7 +169,7 @@ class JobRun:
     # -- the boot barrier
 
     def _pass_barriers(self, now: float) -> None:
-        """Enforce the quota only while nodes measure, from `ready` of all to `done` of all.
+        """Apply the quota once all nodes are `ready`, and lift it once all are `done`.
 
         At 0.2 vCPU, torch would take a minute to import and seconds to exit.
         """
@@ -183,13 +183,12 @@ class JobRun:
             self._lift_quota()
 
     def _hosts_without(self, file_name: str, folders: Mapping[str, Path]) -> list[str]:
-        """Return the running nodes whose program has not written this file."""
         return [
             host for host in self._remaining_hosts() if not (folders[host] / file_name).exists()
         ]
 
     def _release_nodes(self, folders: Mapping[str, Path], now: float) -> None:
-        """Apply the quota and release the nodes, once all are ready or the boot time is over."""
+        """Apply the quota and release the nodes once all are ready or the boot time has passed."""
         waited_for = self._hosts_without("ready", folders)
         boot_seconds = now - self._started_at
         if waited_for and boot_seconds < self.times.boot_seconds:
@@ -197,8 +196,8 @@ class JobRun:
         self._apply_quota()
         note = self._quota_note(boot_seconds)
         if waited_for:
-            # These nodes continue to boot under the quota; one whose program does not wait at the
-            # barrier has measured without a quota.
+            # These nodes continue to boot under the quota. If their programs do not wait at the
+            # barrier, they have measured without a quota.
             note += f"; not ready by then: {', '.join(waited_for)}"
             note += " (their measurements until now ran without the quota)" if self.quota else ""
         for host, folder in folders.items():
@@ -220,10 +219,10 @@ class JobRun:
             " applies from now on"
         )
 
-    # -- CPU attainment: errors must not fail the job, which is about to be or has been measured
+    # -- CPU attainment: errors must not fail the job, whose measurements are still usable
 
     def _measure(self, now: float) -> None:
-        """Read the nodes' CPU usage; without the barrier, from their start until one ends."""
+        """Read the CPU usage of the nodes; without a barrier, from their start until one ends."""
         if self._meter is None:
             if (
                 self.boot_folders is None
@@ -270,7 +269,7 @@ class JobRun:
         self._read_at = now
 
     def _end_measuring(self) -> None:
-        """Take the last reading while all nodes are alive, and log each node's attainment."""
+        """Take a last reading if all nodes are alive, and log the attainment of each node."""
         if not self._exits:
             self._take_reading(time.monotonic())
         self._store_attainment()
@@ -307,8 +306,8 @@ class JobRun:
             return
         if any(is_failed(node_exit) for node_exit in self._exits.values()):
             self._ending = _Ending("failure", now)
-            # The measurement is lost; without the quota, the peers write their reasons within the
-            # grace period.
+            # The measurement is lost, and without the quota, the peers can write their reasons
+            # within the grace period.
             self._lift_quota()
         elif self.stop.is_set():
             self._ending = _Ending("stop", now)
@@ -340,12 +339,12 @@ class JobRun:
                     self.supervised.kill(host)
             elif now - ending.term_repeated_at >= _TERM_REPEAT_SECONDS:
                 ending.term_repeated_at = now
-                # reaches processes started since the first SIGTERM
+                # Reach processes that were started since the first SIGTERM.
                 self._terminate_remaining()
         elif now - ending.kill_sent_at >= self.times.after_kill_seconds:
             remaining = ", ".join(self._remaining_hosts())
             raise SupervisorError(
-                f"{remaining} did not end within {self.times.after_kill_seconds:g} s of SIGKILL"
+                f"still running {self.times.after_kill_seconds:g} s after SIGKILL: {remaining}"
             )
 
     def _grace_seconds(self, ending: _Ending) -> float:
@@ -387,9 +386,9 @@ class JobRun:
         return RunResult(exits, culprit.host, failure_reason(culprit, len(exits)))
 
     def _lost_result(self) -> RunResult:
-        """Return the result when the supervisor has died, and the nodes with it.
+        """Return the result of a run whose supervisor died and took the nodes with it.
 
-        Such an end is the platform's fault, so the reason is AWS's InternalServerError.
+        The platform is at fault, so the reason is AWS's InternalServerError.
         """
         with contextlib.suppress(queue.Empty):
             while True:
@@ -407,7 +406,7 @@ class JobRun:
 
 
 def attainment_note(attained: NodeAttainment) -> str:
-    """Describe the CPU time that a node got, for its log."""
+    """Return a line for the node's log that describes the CPU time that the node got."""
     got = f"{attained.cpu_seconds:.1f} s of CPU in {attained.seconds:.1f} s, with a quota of "
     got += f"{attained.quota_seconds:.1f} s"
     if attained.share is not None:

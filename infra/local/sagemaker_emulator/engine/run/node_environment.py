@@ -1,6 +1,6 @@
-"""The environment and the command of a node's `train`, merged from image, request and platform.
+"""The environment and command of a node's `train`, merged from image, request and platform.
 
-Of the server's own environment, only what installers and TLS clients need is passed on.
+Only the variables that installers and TLS clients need are taken from the server's environment.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from sagemaker_emulator.engine.run.node_files import in_image, in_node, node_fol
 from sagemaker_emulator.environment import node_environment_of
 from sagemaker_emulator.interfaces import AccessKey, JobSpec, Node
 
-BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV if its program waits at the boot barrier
+BARRIER_SWITCH = "SM_BOOT_BARRIER"  # set by images whose program waits at the boot barrier
 BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
 
 _PYTHON = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-"""Python's settings on a node; PYTHONFAULTHANDLER prints the Python stack at a native crash."""
+"""Python settings of a node. PYTHONFAULTHANDLER prints the Python stack on a native crash."""
 _LONGEST_START_BYTES = 4096
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def brings_own_code(job: JobSpec) -> bool:
-    """Return True if the toolkit should download the job's code instead of running the image's."""
+    """Return True if the toolkit downloads the job's code instead of running the image's code."""
     value = job.hyperparameters.get("sagemaker_submit_directory")
     if not value:
         return False
-    with contextlib.suppress(ValueError):  # some clients send it without the toolkit's JSON quotes
+    with contextlib.suppress(ValueError):  # some clients omit the JSON quotes
         value = json.loads(value)
     return isinstance(value, str) and value.startswith("s3://")
 
 
 def has_own_python(job: JobSpec) -> bool:
-    """Return True if the job runs its own code, which must not install into the shared image."""
+    """Return True if the job brings code, which must not install packages into the shared image."""
     return job.has_own_command or brings_own_code(job)
 
 
 def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
     """Return True if the nodes wait at the boot barrier.
 
-    Only the image's own program is known to wait; any other would keep running without a quota.
+    Only the image's program is known to wait. Any other program would run without a quota.
     """
     own_program = image_environment.get("SAGEMAKER_PROGRAM")
-    # The toolkit's order: the environment, in which the job's ENV overrides the image's, before the
-    # hyperparameter.
+    # As in the toolkit, the environment, in which the job's variables override the image's, takes
+    # precedence over the hyperparameter.
     program = job.environment.get("SAGEMAKER_PROGRAM", own_program) or job.hyperparameters.get(
         "sagemaker_program"
     )
@@ -68,10 +68,11 @@ def node_environment(
     state_id: str,
     parent_environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return a node's environment.
+    """Return the environment of a node.
 
-    In order of increasing precedence: what is passed on from `parent_environment` (the server's own
-    by default), the image's ENV, the request's Environment, the platform's own variables.
+    In order of increasing precedence, it consists of variables from `parent_environment` (by
+    default, the server's environment), the image's ENV, the request's Environment, and the
+    variables that the platform sets.
     """
     parent = os.environ if parent_environment is None else parent_environment
     environment = node_environment_of(parent)
@@ -97,9 +98,10 @@ def node_environment(
 def container_environment(
     job: JobSpec, vcpus: float, endpoint_url: str, access_key: AccessKey, boot_folder: str | None
 ) -> dict[str, str]:
-    """Return the variables that a container gets in addition to its image's ENV.
+    """Return the variables that a container gets in addition to the ENV of its image.
 
-    These are the request's Environment and the platform's own variables, which take precedence.
+    These are the request's Environment and the variables that the platform sets, which take
+    precedence.
     """
     environment = {
         **_PYTHON,
@@ -111,12 +113,12 @@ def container_environment(
 
 
 def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return both spellings of NO_PROXY with loopback added.
+    """Return NO_PROXY and no_proxy with loopback added.
 
-    The toolkit downloads the job's code from the platform, which is on loopback.
+    The toolkit downloads the job's code from the platform, which listens on loopback.
     """
     upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
-    # a client that knows both prefers the lower-case one
+    # clients that know both spellings prefer lower case
     hosts_by_name = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}
     return {
         name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost"
@@ -141,9 +143,9 @@ def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> 
         "AWS_REGION": job.region,
         "AWS_DEFAULT_REGION": job.region,
         "AWS_ENDPOINT_URL": endpoint_url,
-        # the toolkit's own variable, for downloading sourcedir.tar.gz
+        # read by the toolkit when it downloads sourcedir.tar.gz
         "S3_ENDPOINT_URL": endpoint_url,
-        # this key may call S3, logs and metrics; the caller's own keys are not passed on
+        # this key may only call S3, logs and metrics; the caller's keys are not passed on
         "AWS_ACCESS_KEY_ID": access_key.id,
         "AWS_SECRET_ACCESS_KEY": access_key.secret,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -156,10 +158,10 @@ def barrier_folder(node: Node) -> Path:
 
 
 def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
-    """Return the request's own command, or the image's `train`.
+    """Return the command in the request, or else `train` in the image.
 
-    A job with its own code gets a separate Python per node to install into. In the request's
-    command, paths of the image's files are mapped to the node's copies.
+    A job that brings code gets a separate Python per node to install into. Paths of image files in
+    the request's command are mapped to the node's copies.
     """
     train = image / "venv" / "bin" / "train"
     if not has_own_python(job):
@@ -175,9 +177,9 @@ def container_command(
 ) -> list[str]:
     """Return the command that SageMaker starts a container with.
 
-    It is `docker run [--entrypoint …] image train`, or for a Processing job the image's own command
-    instead of `train`. The request's arguments replace `train`; as with docker, an entry point from
-    the request gets only the request's arguments.
+    It corresponds to `docker run [--entrypoint …] image train`; a Processing job runs the image's
+    command instead of `train`. Arguments in the request replace `train`. As with docker, an entry
+    point in the request gets only the arguments in the request.
     """
     if job.container_entrypoint:
         return [*job.container_entrypoint, *job.container_arguments]
@@ -191,12 +193,12 @@ def _overlay(node: Node) -> Path:
 
 
 def make_overlay(node: Node, image: Path) -> Path:
-    """Create a virtual environment on top of the image's, in a few small files; return its Python.
+    """Create a virtual environment on top of the image's, and return the path of its Python.
 
-    The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes
-    a disposable container; here it would change the image for all other nodes and jobs. The image's
-    scripts (pip, torchrun) also run under the node's Python, since they would otherwise install
-    into the image and not find the node's packages.
+    The toolkit installs a job's requirements.txt with the pip of the running Python. On AWS that
+    changes a disposable container, but here it would change the image for all other nodes and jobs.
+    Scripts in the image (pip, torchrun) also run under the node's Python, since they would
+    otherwise install into the image and not find the node's packages.
     """
     image_venv = (image / "venv").resolve()
     packages = next((image_venv / "lib").glob("python3.*"))
@@ -217,14 +219,14 @@ def make_overlay(node: Node, image: Path) -> Path:
 
 
 def _copy_script(script: Path, image_venv: Path, scripts: Path) -> None:
-    """Copy a Python script of the image's environment to run under the Python of `scripts`."""
+    """Copy a Python script from the image to `scripts`, to run under the Python there."""
     if script.is_symlink() or not script.is_file():
         return
     with script.open("rb") as file:
         first_line = file.readline(_LONGEST_START_BYTES)
         if not first_line.startswith(b"#!"):
             return
-        if first_line.rstrip() == b"#!/bin/sh":  # how pip and uv write a long path; see below
+        if first_line.rstrip() == b"#!/bin/sh":  # written by pip and uv for long paths; see below
             first_line = file.readline(_LONGEST_START_BYTES)
             file.readline(_LONGEST_START_BYTES)
         if os.fsencode(image_venv / "bin" / "python") not in first_line:
@@ -232,7 +234,7 @@ def _copy_script(script: Path, image_venv: Path, scripts: Path) -> None:
         rest = file.read()
     python = os.fsencode(shlex.quote(str(scripts / "python")))
     copy = scripts / script.name
-    # The kernel accepts neither a long path nor one with spaces after #!; to Python, the second
-    # line is a string.
+    # After #!, the kernel accepts neither a long path nor a path with spaces. Python reads the
+    # second line as a string.
     copy.write_bytes(b"#!/bin/sh\n'''exec' " + python + b""" "$0" "$@"\n' '''\n""" + rest)
     copy.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A job's files: one tree per node, laid out like /opt/ml, with the toolkits' configuration.
+"""The files of a job: one tree per node, laid out like /opt/ml, with configuration files.
 
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
                           files    the image's other files, by absolute path
@@ -7,7 +7,7 @@
                           opt      only during startup: this machine's /opt (host/containment.py)
                           boot     the boot barrier's `ready` and `go`
 <state>/jobs/<job>/hosts           the nodes' /etc/hosts
-                   resolv.conf     /etc/resolv.conf of nodes with a network of their own
+                   resolv.conf     /etc/resolv.conf of nodes in separate networks
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from sagemaker_emulator.state.files import write_atomically
 GROUP_NAME = "homogeneousCluster"
 CONTAINER_INTERFACE = "eth0"
 READABLE = 0o644
-"""Mode of a file that a node's program must be able to read as any user."""
-_MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest helps find the root cause
+"""Mode of files that a node's program must be able to read as any user."""
+_MAX_FAILURE_BYTES = 16_384  # FailureReason holds 1,024; the rest helps find the root cause
 _RESOLVER = Path("/etc/resolv.conf")
 _FOLDERS = (
     "code",
@@ -43,38 +43,38 @@ _FOLDERS = (
 
 
 def state_id(state_dir: Path) -> str:
-    """Return a short name for an engine's state folder, which marks its processes and cgroups."""
+    """Return a digest of the state folder's path, which marks an engine's processes and cgroups."""
     return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
 
 
 def job_folder(state_dir: Path, job_name: str) -> Path:
-    """Return the folder of a job's files."""
+    """Return the folder with the files of a job."""
     return state_dir / "jobs" / job_name
 
 
 def node_folder(node: Node) -> Path:
-    """Return a node's own folder, the parent of its /opt/ml."""
+    """Return the folder with the files of a node, which is the parent of its /opt/ml."""
     return node.opt_ml.parent
 
 
 def in_node(path: str, node: Node) -> str:
-    """Map a container's path in /opt/ml or the image to this node's tree; keep any other path."""
+    """Map a path in /opt/ml or the image to the node's tree, and return other paths unchanged."""
     if _is_below_opt_ml(path):
         return f"{node.opt_ml}{path.removeprefix('/opt/ml')}"
     return in_image(path, node)
 
 
 def in_image(path: str, node: Node) -> str:
-    """Map a path in the image to this node's tree; keep any other path.
+    """Map a path in the image to the node's tree, and return other paths unchanged.
 
-    Unlike in_node, keep paths in /opt/ml, which a node may see under that name.
+    Unlike in_node, this keeps paths in /opt/ml, since nodes with a private /opt/ml use that name.
     """
     copied = node_folder(node) / "files" / path.strip("/")
     return str(copied) if path.startswith("/") and path.strip("/") and copied.exists() else path
 
 
 def make_working_folder(path: str, node: Node) -> Path:
-    """Create and return `path` in the node's tree, or the node's home if the tree has no `path`."""
+    """Create the folder that `path` maps to, or else the node's home folder, and return it."""
     found = in_node(path, node)
     folder = node_folder(node) / "home" if found == path else Path(found)
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,9 +86,9 @@ def _is_below_opt_ml(path: str) -> bool:
 
 
 def loopback_block(state_dir: Path) -> int:
-    """Return the block of loopback addresses for an engine's nodes, 1 to 250.
+    """Return the block of loopback addresses for the nodes of an engine, 1 to 250.
 
-    Two platforms on one machine usually get different blocks.
+    Two platforms on a machine usually get different blocks.
     """
     return int(state_id(state_dir), 16) % 250 + 1
 
@@ -96,9 +96,9 @@ def loopback_block(state_dir: Path) -> int:
 def make_nodes(
     state_dir: Path, job: JobSpec, host_names: bool, image: Path, network: Network
 ) -> list[Node]:
-    """Create every node's tree, with the image's files.
+    """Create the tree of every node, including the image's files, and return the nodes.
 
-    With `host_names`, hosts know each other as algo-n, otherwise by address.
+    With `host_names`, nodes use the names algo-n for each other, otherwise addresses.
     """
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -128,7 +128,7 @@ def make_nodes(
 
 
 def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]) -> list[Node]:
-    """Create the trees of container nodes with these addresses; each is mounted at /opt/ml."""
+    """Create the trees to mount at /opt/ml of containers, and return nodes with these addresses."""
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
     nodes = [
@@ -143,7 +143,7 @@ def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]
 def _make_tree(
     job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str, opt_ml: str
 ) -> None:
-    """Create a node's tree; `opt_ml` is the path at which the node's program sees /opt/ml."""
+    """Create a node's tree, where `opt_ml` is the path that the node's program uses for /opt/ml."""
     for name in ("home", "boot"):
         (node_folder(node) / name).mkdir(parents=True)
     resources = _resource_config(job, node, nodes, host_names, interface)

@@ -1,4 +1,4 @@
-"""The arguments with which a container is started, and the folders of its nodes' files."""
+"""The arguments that start a container, and the folders with the files of nodes."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_rate_between_nodes_is_described_and_refused_limits_are_the_platforms_fa
         " no netem)"
     )
     running = SimpleNamespace(pid_by_host={"algo-1": 2**31 - 1})
-    with pytest.raises(EngineError, match="network can't be limited: ip: "):
+    with pytest.raises(EngineError, match="network links can't be limited: ip: "):
         engine._limit_links(job, running)
 
 

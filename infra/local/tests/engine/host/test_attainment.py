@@ -1,4 +1,4 @@
-"""The share of requested CPU time that a node got, from made-up counters (docs/method.md,
+"""The share of requested CPU time that a node got, with invented counters (docs/method.md,
 "Attainment")."""
 
 from __future__ import annotations
@@ -48,16 +48,14 @@ def test_a_node_that_never_waited_for_a_cpu_was_not_starved(
 ) -> None:
     assert (
         demanded_cpu_seconds(quota, cpu, 0.0, others) == cpu
-    )  # it idled: peers, files, the network
+    )  # it idled because of peers, files or the network
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS)
 def test_a_node_beside_which_nothing_ran_was_not_starved(
     quota: float, cpu: float, delay: float
 ) -> None:
-    assert (
-        demanded_cpu_seconds(quota, cpu, delay, 0.0) == cpu
-    )  # its own threads waited for one another
+    assert demanded_cpu_seconds(quota, cpu, delay, 0.0) == cpu  # its threads waited for each other
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, more=SECONDS, others=SHARES)
@@ -71,13 +69,13 @@ def test_longer_waits_never_make_the_share_larger(
 @pytest.mark.parametrize(
     ("cpu", "delay", "others", "expected"),
     [
-        (20.0, 80.0, 0.5, 1.0),  # waited a lot, and had its whole quota all the same
-        (6.0, 94.0, 0.76, 0.3),  # always ready, seldom run: the busy host of the eight nodes
-        # idle most of the time, beside neighbours that didn't disturb it: 0.4 of 100 s
+        (20.0, 80.0, 0.5, 1.0),  # waited a lot, but got its whole quota
+        (6.0, 94.0, 0.76, 0.3),  # always ready but rarely running, like eight nodes on a busy host
+        # mostly idle, and hardly disturbed by neighbors: 0.4 of 100 s
         (8.0, 0.4, 0.9, 0.996),
-        (8.0, 30.0, 0.2, 0.8),  # a wait for others would meet them one time in five
-        (8.0, 12.0, 0.2, 0.88),  # 12 of 100 s: the rest would have done 8 / 0.88 in all
-        (8.0, 70.0, 1.0, 0.4),  # nothing is left of the CPU, so all of its quota is missed
+        (8.0, 30.0, 0.2, 0.8),  # others used the CPU a fifth of the time
+        (8.0, 12.0, 0.2, 0.88),  # 12 of 100 s: without waits, it would have used 8 / 0.88 s
+        (8.0, 70.0, 1.0, 0.4),  # others use the whole CPU, so it misses its whole quota
         (17.5, 30.0, 0.03, 0.97),  # a quiet machine
     ],
 )
@@ -94,7 +92,7 @@ def test_shares_of_a_quota_of_20_seconds_in_100(
     others=SHARES,
 )
 def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, others: float) -> None:
-    """A node that idles while it waits for its peers gets its turn a little later."""
+    """A node that idles while it waits for its peers resumes a little later."""
     lost = delay / 100
     assert (
         share(cpu, demanded_cpu_seconds(20.0, cpu, delay, others, seconds=100.0)) >= 1 - lost - 1e-9
@@ -105,8 +103,7 @@ def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, other
 def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
     quota: float, cpu: float, delay: float, others: float
 ) -> None:
-    """The node waited within periods that gave it all of its quota; it used less because it idled
-    in other periods."""
+    """The node waited in periods in which it got its whole quota, and idled in other periods."""
     assert demanded_cpu_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
 
 
@@ -131,8 +128,9 @@ def test_what_is_not_counted_makes_no_share() -> None:
 def test_the_time_that_the_quota_held_a_node_back_is_no_delay_of_any_thread(
     tmp_path: Path,
 ) -> None:
-    """Three threads were ready while the quota held the node back for 8 s: one all the time, one
-    for half of it, and one that waited for 1 s beyond that."""
+    """Three threads were ready while the quota throttled the node for 8 s: one all the time, one
+    half of the time, and one that also waited for another second.
+    """
     waits = ThreadWaits(tmp_path)
     for thread_id, waited in ((1, 50), (2, 20), (3, 30)):
         thread(tmp_path, thread_id, f"9 {waited}000000000 1\n")
@@ -150,7 +148,7 @@ def test_what_others_had_of_a_cpu_meets_each_of_its_nodes() -> None:
     begin = Reading(0.0, {host: NodeReading(0.0, 0.0) for host in hosts}, {0: 0.0, 1: 0.0})
     end = Reading(10.0, {host: NodeReading(1.0, 9.0) for host in hosts}, {0: 6.0, 1: 0.0})
     found = attainments(begin, end, 0.2, cpus)
-    # 10 - 6 - 2 x 1 of 10 seconds are others'
+    # others used 10 - 6 - 2 x 1 of 10 seconds
     assert found["algo-1"].share == found["algo-3"].share == pytest.approx(0.8)
     assert found["algo-2"].asked_seconds == 2.0
 
@@ -171,7 +169,7 @@ def test_a_cpu_idles_while_nothing_runs_and_while_it_waits_for_a_disk() -> None:
 
 
 def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
-    """The ballast uses a CPU only while nothing else wants to run."""
+    """The ballast only uses a CPU while nothing else can run."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=10.0)
@@ -181,7 +179,7 @@ def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
 
 
 def test_what_the_ticks_say_ran_does_not_count(tmp_path: Path) -> None:
-    """A quota's time begins at a tick, so a node that ran for 2 of 10 s was seen running in 4 s."""
+    """Quotas are refilled at ticks, so a node that ran for 2 of 10 s was counted with 4 s."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=1.8, seen_busy=4.0)
@@ -209,12 +207,12 @@ def thread(proc: Path, thread_id: int, text: str) -> None:
 
 def test_the_waits_of_threads_that_have_ended_are_kept(tmp_path: Path) -> None:
     waits = ThreadWaits(tmp_path)
-    assert waits.seconds([1]) is None  # nothing was ever counted
+    assert waits.seconds([1]) is None  # nothing was counted
     thread(tmp_path, 1, "9 2000000000 1\n")
     thread(tmp_path, 2, "9 1000000000 1\n")
     assert waits.seconds([1, 2]) == 3.0
     assert waits.seconds([1]) == 3.0
-    thread(tmp_path, 1, "9 500000000 1\n")  # its number is a new thread's
+    thread(tmp_path, 1, "9 500000000 1\n")  # a new thread reused its id
     assert waits.seconds([1]) == 3.5
     assert waits.seconds([]) == 3.5
 
@@ -225,7 +223,7 @@ def test_a_kernel_without_the_accounting_counts_nothing(tmp_path: Path) -> None:
 
 
 class Machine:
-    """A node under a quota of 0.2 on CPU 0 of a machine whose counters are files."""
+    """A node with a quota of 0.2 on CPU 0 of a machine whose counters are files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -274,7 +272,7 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
     machine.meter.take_reading()
     found = machine.meter.attainments()["algo-1"]
     assert (found.seconds, found.quota_seconds) == (10.0, pytest.approx(2.0))
-    assert found.share == pytest.approx(0.6)  # 80% of the delay of 8 s, but no more than the quota
+    assert found.share == pytest.approx(0.6)  # 80% of the delay of 8 s, capped at the quota
     assert found.throttled_share == pytest.approx(0.2)
     assert found.run_queue_delay_seconds == pytest.approx(8.0)
 
@@ -285,7 +283,7 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
 def test_a_look_after_the_end_of_a_process_does_not_count(
     tmp_path: Path, later: dict[str, NodeUsage]
 ) -> None:
-    """The CPU time of an ended process is lost, so that the node would seem to be CPU-throttled."""
+    """The CPU time of a process that has ended is lost, so the node would look CPU-throttled."""
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 2.0, 5.0, 10.0)
@@ -299,16 +297,16 @@ def test_a_look_after_the_end_of_a_process_does_not_count(
 @pytest.mark.parametrize(
     ("window", "cpu_seconds", "seconds"),
     [
-        ((12.4, 17.0), 1.0, 4.0),  # the looks at 12 and 16 s
-        ((13.0, 13.5), 0.25, 2.0),  # between two looks: those around it
+        ((12.4, 17.0), 1.0, 4.0),  # the readings at 12 and 16 s
+        ((13.0, 13.5), 0.25, 2.0),  # between two readings: both of them
         ((16.2, math.inf), 0.25, 4.0),
-        ((3.0, 5.0), 0.0, 2.0),  # before it was looked at: the first two looks
+        ((3.0, 5.0), 0.0, 2.0),  # before the first reading: the first two
     ],
 )
 def test_a_part_of_the_time_is_that_between_the_nearest_looks(
     tmp_path: Path, window: tuple[float, float], cpu_seconds: float, seconds: float
 ) -> None:
-    """A script that loads libraries, trains and rests."""
+    """The script loads libraries, trains and then sleeps."""
     machine = Machine(tmp_path)
     machine.count(10.0, 2.0, 0.0, 0.0)
     machine.meter.begin()

@@ -1,4 +1,4 @@
-"""The ballast, which keeps idle CPUs busy while nodes measure."""
+"""The ballast keeps idle CPUs busy during measurements."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_ends_and_what_it_has_run_stays_counted(filled: Ballast) -> None:
     ran = ballast_ran()[CPU]
     filled.stop()
     filled.stop()
-    assert process.started.wait(HANG_SECONDS) < 0  # a CPU that others want ends it last
+    assert process.started.wait(HANG_SECONDS) < 0  # takes longest if others use the CPU
     assert ballast_ran()[CPU] >= ran
 
 
@@ -56,7 +56,7 @@ def test_those_of_two_jobs_are_counted_together(filled: Ballast) -> None:
     second.start()
     try:
         assert len(pids()) == 2
-        # what they use before they first say so would count as used later
+        # CPU time used before the first report would be counted later
         wait_until(lambda: all(each.ran().hashed_bytes > 0 for each in ballast._running))
         began, before = time.monotonic(), ballast_ran()[CPU].cpu_seconds
         time.sleep(0.5)

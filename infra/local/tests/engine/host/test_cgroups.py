@@ -53,7 +53,7 @@ def test_nodes_come_before_other_work_while_their_quota_is_in_force(
     quotas.lift(group)
     assert (v2_parent / "nodes" / file).read_text() == usual
     (v2_parent / "nodes" / file).unlink()
-    (v2_parent / "nodes" / file).mkdir()  # refused: the quota holds all the same
+    (v2_parent / "nodes" / file).mkdir()  # refused, but the quota applies
     quotas.apply(group, 0.2)
 
 
@@ -66,8 +66,9 @@ def test_nothing_writable_is_said(tmp_path, snapshot):
 
 
 def test_own_group_inside_a_containers_part_of_the_tree(tmp_path, monkeypatch):
-    """The mount shows /docker/abc as its root, while the path of this process begins at the root of
-    the whole tree."""
+    """The mount shows /docker/abc as its root, but the path of this process starts at the root of
+    the whole tree.
+    """
     lines = {
         "/proc/self/cgroup": ["4:cpu,cpuacct:/docker/abc", "0::/docker/abc"],
         "/proc/self/mountinfo": [
@@ -91,9 +92,10 @@ def test_v2_tries_the_groups_above_too(tmp_path, monkeypatch):
 
 
 def test_refused_delegation_leaves_no_folder(tmp_path):
-    """cgroup v2 allows the creation of the folder, then refuses the cpu controller if the parent
-    has processes."""
-    (tmp_path / "cgroup.subtree_control").mkdir()  # it can be neither read nor written
+    """With cgroup v2, the folder can be created, but the kernel refuses the cpu controller if the
+    parent contains processes.
+    """
+    (tmp_path / "cgroup.subtree_control").mkdir()  # can be neither read nor written
     assert CpuQuotas.find("nodesweep-x", iter([(2, tmp_path)]))[0] is None
     assert not (tmp_path / "nodesweep-x").exists()
 

@@ -1,4 +1,4 @@
-"""Which nodes' programs are connected to each other, with real processes and sockets."""
+"""Connections between the programs of nodes, with real processes and sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a process, which ends with the test.
+    """Return a function that starts a process, which is killed at the end of the test.
 
     `start(program, argument, name=file name)`
     """

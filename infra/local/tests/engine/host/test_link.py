@@ -1,6 +1,6 @@
 """Links of containers are limited from outside at the right rate, and other links are left alone.
 
-Tests that create a link need root and iproute2, and are skipped with the reason elsewhere.
+Tests that create a link need root and iproute2, and are otherwise skipped with the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def queueing(where, device):
 
 @pytest.fixture(scope="module")
 def possible() -> None:
-    """Skip the test, with the reason, where this machine allows no such link."""
+    """Skip the test, with the reason, if this machine does not allow links."""
     if os.geteuid() != 0:
         pytest.skip("limits on links need root")
     if problem := ContainerLinks.find().problem:
@@ -92,7 +92,7 @@ print(json.dumps([
 
 @pytest.mark.parametrize("mtu", [1500, 9001])
 def test_a_containers_link_has_its_rate_in_both_directions(possible, mtu):
-    """A busy machine may take longer, but never less."""
+    """A transfer can take longer on a busy machine, but never less time."""
     for seconds in on_a_machine_of_its_own(TRANSFER.replace("MTU", str(mtu))):
         assert seconds == pytest.approx(0.2 * (mtu + 14) / (mtu - 52), rel=0.15)
 
@@ -117,8 +117,9 @@ except LinkError as error:
     ],
 )
 def test_no_other_interface_of_the_machine_is_ever_limited(possible, kind, refusal):
-    """Each network namespace counts its own indexes, so the same index may be that of the machine's
-    own interface."""
+    """Every network namespace counts its own interface indexes, so an index can match an unrelated
+    interface of the machine.
+    """
     source = NOT_HERE.replace("type BAIT", f"type {kind}").replace("BAIT", repr(kind))
     said, queueing = on_a_machine_of_its_own(source)
     assert said == refusal

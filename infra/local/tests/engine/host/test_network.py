@@ -43,7 +43,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def possible() -> None:
-    """Skip the test, with the reason, where this machine allows no such network."""
+    """Skip the test, with the reason, if this machine does not allow these networks."""
     found = find_network(1, None)
     if isinstance(found, Loopback):
         pytest.skip(found.reason)
@@ -66,7 +66,7 @@ def make(possible: None) -> Iterator[Callable[[SwitchPlan], Switch]]:
 
 
 def listening(job: Switch, host: str) -> socket.socket:
-    """Start a program of the node that listens on all interfaces, as torchrun's store does."""
+    """Start a program on the node that listens on all interfaces, like torchrun's store."""
     server = inside(job.network(host), lambda: socket.create_server(("", 0)))
     server.settimeout(60)
     return server
@@ -106,8 +106,8 @@ def own_addresses() -> list[str]:
 def test_what_a_node_listens_on_is_reached_by_its_jobs_nodes_alone(make):
     """Two simultaneous jobs use the same addresses.
 
-    No other job, user or machine may reach torchrun's store, env:// or any other program that
-    listens on all interfaces.
+    Other jobs, users and machines must not reach programs that listen on all interfaces, such as
+    torchrun's store and env://.
     """
     own, other = make(plan_of()), make(plan_of(nodes=3))
     with listening(own, "algo-1") as server:
@@ -142,14 +142,15 @@ def test_a_node_reaches_the_loopback_of_this_machine_at_the_named_ports_only(mak
         for host in ("127.0.0.1", switch._GATEWAY, switch.NAME_SERVER):
             inside(job.network("algo-1"), lambda host=host: try_to_reach([(host, hidden)]))
         assert nobody_came(secret)
-        # nor does the port of one node's loopback lead anywhere from another's
+        # nor can one node reach a port on the loopback of another
         inside(job.network("algo-1"), lambda: try_to_reach([("198.18.1.2", port)]))
         assert nobody_came(named)
 
 
 def test_a_node_reaches_other_machines(make):
-    """This machine's own address represents another machine, such as a server of packages, datasets
-    or models."""
+    """This machine's address represents a different machine, such as a server of packages, datasets
+    or models.
+    """
     outside = next((each for each in own_addresses() if not each.startswith("127.")), None)
     if outside is None:
         pytest.skip("this machine has no address but loopback")
@@ -160,10 +161,9 @@ def test_a_node_reaches_other_machines(make):
 
 @pytest.mark.parametrize("megabits", [50, 200])
 def test_the_rate_is_that_of_the_instance_type(make, megabits):
-    """The rate is within 15% of the line's time with headers.
+    """The fastest transfer takes within 15% of the time at the link's rate, including headers.
 
-    A busy machine may be slower at times, so the best of a few transfers is compared, and none may
-    be faster.
+    A busy machine can be slower at times, so only the fastest of a few transfers is compared.
     """
     job = make(plan_of(bits_per_second=megabits * 10**6))
     size = megabits * 10**6 // 8 // 2  # half a second
@@ -191,7 +191,7 @@ def _transfer(job: Switch, size: int) -> float:
 
 
 def test_no_burst_passes_by_the_rate(make):
-    """Gradients are short, so the amount that a line sends in one burst matters."""
+    """Gradients are short messages, so the burst size of the link matters."""
     job = make(plan_of(bits_per_second=50 * 10**6))
     assert _transfer(job, 1_000_000) > 1_000_000 * 8 / 50e6 - 0.01
 
@@ -242,7 +242,7 @@ def test_nothing_of_it_outlives_the_process_that_made_it(possible):
     try:
         assert maker.stdout is not None and maker.stdout.readline().startswith(b"made")
         assert len(helpers_of(maker.pid)) == 1
-        # not even while it is there
+        # not even while the network exists
         assert {each for each in networks() if each.startswith("link ")} == before
     finally:
         maker.kill()
@@ -252,7 +252,7 @@ def test_nothing_of_it_outlives_the_process_that_made_it(possible):
 
 def test_what_was_begun_is_undone_where_it_can_not_be_finished(possible, monkeypatch):
     monkeypatch.setattr(LinkLimits, "_rate", lambda limits: "tbf rate much")
-    gc.collect()  # closes what other tests have left
+    gc.collect()  # closes networks that other tests have left
     before = os.listdir("/proc/self/fd")
     with pytest.raises(LinkError, match=r"^tc: "), Switch(plan_of()):
         pass
@@ -261,7 +261,7 @@ def test_what_was_begun_is_undone_where_it_can_not_be_finished(possible, monkeyp
 
 
 def test_connections_on_the_loopback_of_two_networks_are_not_one(make):
-    """Two nodes have the same addresses and ports, and each is connected to itself only."""
+    """Two nodes have the same addresses and ports, but are only connected to themselves."""
     job = make(plan_of())
     program = (
         "import socket, sys\n"
@@ -356,8 +356,8 @@ def test_without_the_right_nodes_meet_on_loopback_and_it_is_said(monkeypatch):
             "import sys; sys.stdout.write('[\"unshare: no\", null]')",
             r"over loopback \(unshare: no\)",
         ),
-        ("raise SystemExit(3)", r"over loopback \(a trial failed: exit code 3\)"),
-        ("raise OSError('no bridge')", r"over loopback \(a trial failed: OSError: no bridge\)"),
+        ("raise SystemExit(3)", r"over loopback \(a test failed: exit code 3\)"),
+        ("raise OSError('no bridge')", r"over loopback \(a test failed: OSError: no bridge\)"),
         ("import time; time.sleep(60)", r"over loopback \(.* 0\.5 s\)"),
         (
             "import sys; sys.stdout.write('[null, \"no netem\"]')",
@@ -380,11 +380,11 @@ def test_what_a_trial_finds_is_said(monkeypatch, trial, words):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")
 def test_the_kernel_refuses_an_ordinary_user():
-    """The kernel also refuses root in most containers, and the refusal is reported."""
+    """The kernel also refuses root in most containers. The refusal is reported."""
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("no Python for everyone")
-    with tempfile.TemporaryDirectory() as folder:  # one that everyone may read
+    with tempfile.TemporaryDirectory() as folder:  # readable by everyone
         os.chmod(folder, 0o755)
         package = Path(folder, "sagemaker_emulator", "engine", "host")
         package.mkdir(parents=True)

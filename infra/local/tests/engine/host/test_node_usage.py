@@ -1,4 +1,4 @@
-"""Usage of real node processes, and a node that the platform's side kills."""
+"""The resource usage of real node processes, and nodes that the platform kills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_usage_counts_all_of_a_nodes_processes(bench):
 
     def look() -> None:
         wait_until(lambda: len(bench.lines) == 2)
-        # each is known by an event, which may come after its first line
+        # the event of a node can follow its first line
         wait_until(lambda: len(bench.engine.usage(spec)) == 2)
         first = bench.engine.usage(spec)
         later = wait_until(lambda: _later(bench.engine.usage(spec), first))
@@ -47,7 +47,7 @@ def test_usage_counts_all_of_a_nodes_processes(bench):
 
 
 def _later(usage: dict[str, NodeUsage], first: dict[str, NodeUsage]) -> dict[str, NodeUsage] | None:
-    """Return the usage once every node has used another tenth of a second."""
+    """Return the usage after every node has used another 0.1 s of CPU time."""
     grown = all(usage[host].cpu_seconds >= first[host].cpu_seconds + 0.1 for host in first)
     return usage if grown else None
 
@@ -63,7 +63,7 @@ def test_killed_node_fails_its_job(bench):
     result = bench.run(nodes=2, on_line=on_line)
     assert result.failed_host == "algo-2"
     assert result.failure_reason.startswith("AlgorithmError: algo-2")
-    bench.engine.kill_node(bench.job, "algo-2")  # nothing runs any more
+    bench.engine.kill_node(bench.job, "algo-2")  # nothing is running
 
 
 def test_checkpoint_config_names_the_nodes_own_folder(bench):

@@ -55,4 +55,4 @@ def test_jobs_of_a_shared_slot_keep_a_single_one_out(address):
     assert shared.take()
     with training_slot(threading.Event(), soon(), lambda: None, address) as is_held:
         assert not is_held
-    assert shared.take()  # who has not held it gives nothing back
+    assert shared.take()  # releasing without holding has no effect

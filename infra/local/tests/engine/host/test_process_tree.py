@@ -17,13 +17,13 @@ from sagemaker_emulator.engine.host.process_tree import (
 def sleeper(node, state_id):
     environment = {MARKER_STATE: state_id, MARKER_NODE: node, "PATH": os.defpath}
     process = subprocess.Popen(["sleep", "60"], env=environment)
-    # started, it has a moment without an environment
+    # the environment is empty for a moment after the start
     wait_until(lambda: state_id in Path(f"/proc/{process.pid}/environ").read_text())
     return process
 
 
 def test_marks_tell_nodes_jobs_and_engines_apart(tmp_path):
-    one, other = f"one-{tmp_path}", f"other-{tmp_path}"  # of no other test on this machine
+    one, other = f"one-{tmp_path}", f"other-{tmp_path}"  # ignores other tests on this machine
     processes = {
         name: sleeper(*name)
         for name in [

@@ -1,4 +1,4 @@
-"""Which jobs fit next to each other, and on which CPUs their nodes run."""
+"""Jobs that fit next to each other, and the CPUs that their nodes run on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_alone_nodes_go_round_the_cpus():
 
 
 def test_node_needs_its_vcpus_on_one_cpu(room):
-    """1.2 of 2 cores are free, but neither core is free as a whole."""
+    """1.2 of 2 cores are free, but neither core is completely free."""
     assert room.take("a", SMALL, 4)
     assert not room.fits(LARGE, 1)
     assert room.fits(MEDIUM, 2)
@@ -67,7 +67,7 @@ def test_job_alone_is_never_refused():
 
 
 def test_name_that_is_there_has_to_wait(room):
-    """Jobs of the same name in two regions would share folders and networks."""
+    """Jobs with the same name in two regions would share folders and networks."""
     assert room.take("a", SMALL, 1)
     assert not room.take("a", SMALL, 1)
     assert "a" in room

@@ -1,6 +1,6 @@
-"""The scope that an ordinary user's platform requests from systemd.
+"""The systemd scope in which an ordinary user's platform runs.
 
-A substitute replaces systemd's program, because no user manager runs in these tests.
+A fake program replaces systemd-run, because no user manager runs in these tests.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ def test_none_is_asked_for_where_there_is_no_systemd(environment):
 def test_none_is_asked_for_where_quotas_can_be_written(
     environment, tmp_path, monkeypatch, user, version
 ):
-    """The folder is writable. For a cgroup v2 folder this is not sufficient, as other tests
-    show."""
+    """The folder is writable. For a cgroup v2 folder, this is not enough, as other tests show."""
     monkeypatch.setattr("os.geteuid", lambda: user)
     monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(version, tmp_path)]))
     assert scope_command(environment) == []

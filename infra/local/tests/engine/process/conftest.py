@@ -21,7 +21,7 @@ def store(tmp_path):
 
 @pytest.fixture(scope="session")
 def environment_with_pip(tmp_path_factory):
-    """A compiled environment of `python -m venv`, which costs several seconds of CPU time."""
+    """A compiled environment from `python -m venv`, which takes several seconds of CPU time."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
     subprocess.run(

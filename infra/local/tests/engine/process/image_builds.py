@@ -1,4 +1,4 @@
-"""Builds of small images, and the packages of a few bytes that they install."""
+"""Builds of small images, and the tiny packages that they install."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(
 
 
 def hash_of(path):
-    """Return a file's `--hash` option for requirements.txt."""
+    """Return the `--hash` option for a file in requirements.txt."""
     return f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 

@@ -31,12 +31,11 @@ LATE_SECONDS = 0.005
 
 @given(st.lists(st.floats(min_value=0, max_value=LATE_SECONDS), min_size=1, max_size=200))
 def test_over_many_periods_no_node_gets_more_than_its_share(late: Sequence[float]) -> None:
-    """A node that used too much, because it was checked late, runs less in the following
-    periods."""
+    """A node that used too much because it was polled late gets less in the following periods."""
     budget, used = NodeBudget(), 0.0
     for late_seconds in late:
         if budget.begin_period(SHARE_SECONDS):
-            seconds = budget.left_seconds + late_seconds  # all that it may, and a little more
+            seconds = budget.left_seconds + late_seconds  # everything it may use, and a little more
             used += seconds
             assert not budget.use(seconds)
     assert used <= SHARE_SECONDS * len(late) + LATE_SECONDS + 1e-9
@@ -93,7 +92,7 @@ def test_a_late_period_does_not_move_those_after_it() -> None:
 
 
 def test_nodes_have_their_periods_at_different_times() -> None:
-    """Nodes that begin simultaneously wait for a CPU, but not for each other as machines would."""
+    """Nodes that begin simultaneously would wait for a CPU, but not for each other."""
     processes = [subprocess.Popen(["sleep", "600"]) for _ in range(8)]
     try:
         hosts = {process.pid: f"algo-{n}" for n, process in enumerate(processes, 1)}
@@ -112,7 +111,7 @@ def test_nodes_have_their_periods_at_different_times() -> None:
 
 @pytest.fixture
 def spinner() -> Iterator[int]:
-    """A process that starts a child; both use all the CPU time that they get."""
+    """A process with a child, which both use all the CPU time that they get."""
     code = (
         "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nos.fork()\nwhile True:"
         " pass"
@@ -147,7 +146,7 @@ def test_a_tree_of_processes_is_held_to_its_share_and_let_go(spinner: int) -> No
     def share() -> float:
         return (sum(map(process_cpu_seconds, pids)) - used) / (time.monotonic() - began)
 
-    # What a late look let them use too much is taken from the periods after: the share comes down.
+    # Overuse because of a late poll is deducted from later periods, so the share decreases.
     assert wait_until(lambda: 0 < share() <= 0.12)
     assert wait_until(lambda: states(pids) == {"T"}), "both are stopped together"
     host, periods, stopped = wait_until(lambda: reported[-1] if reported[-1][2] else None)

@@ -79,7 +79,7 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
 
 
 def test_a_process_node_may_read_what_the_platforms_user_may(bench, tmp_path):
-    """Processes are not a security boundary, as docs/security.md says."""
+    """Processes are not a security boundary (docs/security.md)."""
     (tmp_path / "aws-credentials").write_text("of the platform")
     (tmp_path / "aws-credentials").chmod(0o600)
     bench.program(f"""
@@ -142,8 +142,9 @@ def test_connection_loss_that_is_first_is_not_taken_for_the_cause(bench):
 
 
 def test_node_killed_by_a_signal(bench):
-    """The signal comes from outside, since process 1 of a namespace can't kill itself, as in a
-    container."""
+    """The signal comes from outside, since process 1 of a namespace can't kill itself, like in a
+    container.
+    """
     bench.program(WAIT_FOR_EVER)
     node = Membership(state_id=bench.engine._state_id, node_prefix="job-a/algo-2")
 
@@ -167,7 +168,7 @@ def test_program_that_cannot_start(bench):
 
 
 def test_stop_lets_the_program_save(bench):
-    """The toolkit's `train` ignores SIGTERM, but the training program that it runs does not."""
+    """The toolkit's `train` ignores SIGTERM, but the training program does not."""
     child = (
         "import signal, sys, time\n"
         "def save(*_): time.sleep(0.3); print('saved', flush=True); sys.exit(0)\n"
@@ -194,9 +195,10 @@ def test_deadline(bench):
 
 
 def test_daemon_of_a_node_does_not_outlive_it(bench):
-    """The daemon left the session, cleared its environment and has no living parent, so that only
-    its descent identifies it."""
-    sleep = f"sleep 987.{os.getpid()}"  # of no other test on this machine
+    """The daemon has left the session, cleared its environment and has no living parent, so it can
+    only be identified by its descent.
+    """
+    sleep = f"sleep 987.{os.getpid()}"  # ignores other tests on this machine
     bench.program(f"""
         child = "setsid env -i {sleep} >/dev/null 2>&1 & echo started"
         subprocess.Popen(["sh", "-c", child]).wait()
@@ -245,7 +247,8 @@ def test_log_sink_that_fails_does_not_hang_the_nodes(bench):
 
 def test_quota_is_in_force_from_the_start(bench):
     """Usage is measured over a second, or longer if a duty cycle was late and must compensate for
-    excess use."""
+    overuse.
+    """
     bench.program("""
         start, cpu = time.monotonic(), time.process_time()
         while True:
@@ -260,7 +263,7 @@ def test_quota_is_in_force_from_the_start(bench):
 
 @once
 def test_job_with_its_own_code_finds_the_images_too(bench):
-    """As in a container, the toolkit does not unpack that code."""
+    """As in a container, the toolkit does not unpack the image's code."""
     hyperparameters = {"sagemaker_submit_directory": '"s3://b/k"'}
     [node] = bench.engine.prepare(replace(bench.job, hyperparameters=hyperparameters))
     assert [path.name for path in (node.opt_ml / "code").iterdir()] == ["train.py"]
@@ -308,7 +311,7 @@ def test_one_engine_per_state_folder(bench):
 
 @once
 def test_a_state_folder_that_is_still_held_for_a_moment_is_waited_for(bench, tmp_path, monkeypatch):
-    """A process that a killed server had started still holds the folder."""
+    """A process that was started by a killed server still holds the lock."""
     state = tmp_path / "held"
     state.mkdir()
     monkeypatch.setattr(exclusive_engine, "_FREED_SECONDS", HANG_SECONDS)

@@ -1,4 +1,4 @@
-"""Image builds with a package of a few bytes, so that nothing is downloaded."""
+"""Image builds with a tiny package, so that nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -159,8 +159,9 @@ UNHASHED = HASHED.replace("--no-deps ", "")
 def test_a_private_package_is_not_taken_from_the_public_index(
     store, context, tmp_path, monkeypatch, place
 ):
-    """Dependency confusion: uv, which reads no pip configuration, would find the newer package of a
-    stranger."""
+    """uv does not read pip's configuration, so it would install a newer package that a stranger has
+    published (dependency confusion).
+    """
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -168,7 +169,7 @@ def test_a_private_package_is_not_taken_from_the_public_index(
     for folder, version in ((private, "1.0"), (public, "9.0")):
         folder.mkdir()
         write_wheel(folder, "ourlib", version)
-    arguments = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(public)}  # what uv asks by itself
+    arguments = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(public)}  # what uv would use on its own
     settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(private)}
     dockerfile = UNHASHED
     if place == "server":
@@ -214,8 +215,9 @@ def test_uv_installs_where_pip_is_not_configured(store, context, tmp_path, monke
 
 @makes_no_environment
 def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, tmp_path):
-    """The wheel +cpu satisfies `torch==1.0` and is newer; only the link of the other wheel has a
-    hash."""
+    """The +cpu wheel matches `torch==1.0` and is newer, but only the link of the other wheel has a
+    hash.
+    """
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     cuda = write_wheel(tmp_path, "torch", "1.0", "Requires-Dist: cudalibrary\n")
@@ -314,8 +316,10 @@ with build_lock(venvs / "x.lock", run) as lock_fd:
 
 
 def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not(store):
-    """The compilers are not children of the server, so the kernel ends pip with the server, but not
-    pip's processes."""
+    """The compilers are not children of the server.
+
+    When the server ends, the kernel kills pip, but not the processes that pip has started.
+    """
     command = [sys.executable, "-c", KILLED_BUILDER, str(store._venvs)]
     builder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
@@ -339,14 +343,14 @@ def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not
     [
         ("COPY nowhere.py /opt/ml/code/", r"nowhere\.py .*build context"),
         ("COPY notes.txt /opt/ml/code/", r"\.dockerignore"),
-        ("COPY train.py /usr/bin/", "nodes see only /opt/ml/code"),
+        ("COPY train.py /usr/bin/", "nodes only see /opt/ml/code"),
         (
             "ENV MODEL=/opt/ml/model\nCOPY train.py /opt/ml/model/",
-            "nodes see only /opt/ml/code",
+            "nodes only see /opt/ml/code",
         ),
         (
             "ENV PATH=/usr/bin:/ ROOT=/\nCOPY train.py /usr/bin/",
-            "nodes see only /opt/ml/code",
+            "nodes only see /opt/ml/code",
         ),
         ("RUN pip install -r /elsewhere.txt", "no earlier COPY"),
     ],
@@ -360,7 +364,7 @@ def test_contexts_that_do_not_fit(store, context, change, complaint):
 
 @pytest.mark.parametrize("requirement", ["-r more.txt", "./absent-1.0-py3-none-any.whl"])
 def test_messages_name_no_folder_of_this_machine(store, context, requirement):
-    """The messages reach the user who requested the image from CodeBuild."""
+    """Users of CodeBuild see the messages."""
     (context / "requirements.txt").write_text(f"{requirement}\n")
     with pytest.raises(ImageBuildError, match="build context") as raised:
         build(store, context)
@@ -386,7 +390,7 @@ def test_build_args_of_installers_and_requirements_make_the_environments_name(co
 
 
 def layer_on(folder, image, requirement):
-    """Return a context that adds one package to an image of the store."""
+    """Return a build context that adds a package to an image in the store."""
     folder.mkdir()
     (folder / "Dockerfile").write_text(
         "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt"
@@ -429,8 +433,9 @@ def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(
 
 @makes_no_environment
 def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, context, tmp_path):
-    """Replacing a package that another one pins is an error of pip, whose last lines name both
-    versions."""
+    """pip fails if it must replace a package that another package pins, and its last lines name
+    both versions.
+    """
     base = build(store, context)
     layer, newer = tmp_path / "layer", write_wheel(tmp_path, "tinytrain", "2.0")
     arguments = layer_on(layer, base, newer)

@@ -42,7 +42,7 @@ def log(host, text, at):
     sys.stdout.flush()
 engine.run(job, engine.prepare(job), log, threading.Event(), 600)
 """
-# A node that is hard to end: it ignores signals, and has a child in a session of its own.
+# A node that is hard to kill: it ignores signals and has a child in a different session.
 NODE = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN)
 subprocess.Popen(["setsid", "sleep", "600"])
@@ -121,8 +121,10 @@ def test_server_killed_leaves_no_cgroups(server, bench_folder):
 
 
 def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
-    """If the kernel contains the nodes, they end immediately; otherwise the next engine finds the
-    remaining processes."""
+    """With namespaces, the kernel kills the nodes.
+
+    Without them, the next engine finds the remaining processes.
+    """
     nodes = nodes_of(bench_folder)
     subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
     server.wait()
@@ -134,8 +136,9 @@ def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
 
 
 def test_supervisor_ignores_a_polite_end(server, bench_folder):
-    """A SIGTERM to the whole tree (systemd, a terminal) must not end the nodes before the
-    server stops the job."""
+    """A SIGTERM to the whole process tree (from systemd or a terminal) must not kill the nodes
+    before the server stops the job.
+    """
     nodes = nodes_of(bench_folder).members()
     subprocess.run(["kill", "-TERM", str(supervisor_of(server))], check=True)
     assert nodes <= nodes_of(bench_folder).members()

@@ -17,7 +17,7 @@ from sagemaker_emulator.engine.host.containment import Containment
 
 SHELL = ("/bin/bash", "-c")
 USER = 65534
-"""nobody: an ordinary user, for a test that runs as root."""
+"""The id of nobody, an ordinary user for tests that run as root."""
 
 
 def image_script(bench: Bench, name: str, start: str) -> None:
@@ -30,7 +30,7 @@ def image_script(bench: Bench, name: str, start: str) -> None:
 
 @pytest.fixture
 def own(bench: Bench) -> Bench:
-    """A bench whose image has an environment; skipped where a node cannot have its own /opt/ml."""
+    """A bench whose image has an environment. Skipped if nodes cannot have a private /opt/ml."""
     if bench.engine._containment.opt_ml_problem:
         pytest.skip(bench.engine._containment.opt_ml_problem)
     add_environment(bench.image)
@@ -61,7 +61,7 @@ def test_the_rest_of_the_machines_opt_stays_where_it_is(own):
 
 @once
 def test_nothing_of_this_machine_can_be_reached_through_what_was_put_aside(own):
-    """A program that clears its folder must not clear this machine's /opt."""
+    """A program that deletes its folder must not delete this machine's /opt."""
     aside = "$(dirname $SAGEMAKER_BASE_DIR)/opt"
     run(own, f"ls -A /opt/ml | head -1; find {aside} -mindepth 1", nodes=1)
     assert own.said("algo-1") == ["checkpoints"]
@@ -84,7 +84,7 @@ def test_the_images_train_finds_opt_ml_too(own):
     ],
 )
 def test_scripts_of_the_image_run_under_the_nodes_python(own, start):
-    """torchrun finds what was installed for the node, and pip installs there."""
+    """torchrun must find packages that were installed on the node, and pip must install there."""
     image_script(own, "torchrun", start.format(venv=own.image / "venv"))
     run(own, "torchrun 'a b' c; python -c 'import sys; print(sys.prefix)'", nodes=1)
     prefix = own.nodes[0].opt_ml.parent / "python"
@@ -115,8 +115,10 @@ def test_an_entry_point_that_is_not_there(own):
 
 @once
 def test_it_is_not_waited_for_at_the_boot_barrier(own):
-    """Only the image's own program knows the barrier; another program would wait for four
-    minutes."""
+    """Only the image's program waits at the barrier.
+
+    For any other program, the job would wait for four minutes.
+    """
     environment = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
     (own.image / "image.json").write_text(json.dumps({"environment": environment}))
     run(own, "echo folder=$SM_BOOT_BARRIER_DIR", nodes=1)
@@ -150,8 +152,10 @@ def test_a_machine_that_lets_processes_have_no_opt_ml_says_why(tmp_path, monkeyp
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")
 def test_an_ordinary_user_has_it_too():
-    """The nodes are in a user namespace, if the kernel allows one. The test's Python and files may
-    be readable by root only."""
+    """The nodes are in a user namespace, if the kernel allows it.
+
+    It is possible that only root can read the Python and the files of the test.
+    """
     python = shutil.which("python3", path="/usr/bin:/bin")
     become_user = ["setpriv", f"--reuid={USER}", "--clear-groups"]
     allowed = [*become_user, "unshare", "--mount", "--map-root-user", "true"]

@@ -28,7 +28,7 @@ while True:
     peers.append(server.accept()[0])
     peers[-1].sendall(b"the store")
 """
-"""As torchrun's store and env:// do: on all interfaces, without a password."""
+"""Listens like torchrun's store and env://: on all interfaces, without a password."""
 
 
 MEET = """
@@ -54,7 +54,7 @@ def own(bench: Bench) -> Bench:
 
 @pytest.fixture
 def second(own: Bench, tmp_path, monkeypatch) -> Iterator[Bench]:
-    """Another platform on this machine, whose jobs do not wait for those of the first platform."""
+    """Another platform on this machine, whose jobs do not wait for jobs of the first platform."""
     slot = functools.partial(training_slot, address=f"\0test-second-{tmp_path}")
     engine = ProcessEngine(
         tmp_path / "second", OneImage(own.image), "http://127.0.0.1:1", times=TIMES
@@ -65,7 +65,7 @@ def second(own: Bench, tmp_path, monkeypatch) -> Iterator[Bench]:
 
 
 class Running:
-    """A job that runs in a thread and is stopped at the end of the test."""
+    """A job that runs in a thread, and is stopped when the test ends."""
 
     def __init__(self, bench: Bench, **job: object) -> None:
         self.bench = bench
@@ -111,8 +111,9 @@ print("reached", found, flush=True)
 
 @once
 def test_what_nodes_listen_on_is_their_jobs_alone(own, second, start):
-    """The connections come from this machine's loopback and interfaces, like those of other users
-    and machines, and from another platform's job with the same addresses."""
+    """Other users, other machines, and a job of another platform with the same addresses try to
+    connect.
+    """
     own.program(STORE)
     job = start(own)
     job.says("algo-1", "listens")
@@ -122,7 +123,7 @@ def test_what_nodes_listen_on_is_their_jobs_alone(own, second, start):
         ["python3", "-c", f"import socket\n{attack}"], capture_output=True, text=True, check=True
     )
     assert here.stdout == "reached []\n"
-    own.program(attack)  # the image is both's; the first job has started
+    own.program(attack)  # the platforms share the image, and the first job has started
     assert second.run().failed_host is None
     assert second.said("algo-1") == ["reached []"]
 
@@ -137,8 +138,9 @@ def test_peers_meet_by_name_and_are_seen_to(own, start):
 
 @once
 def test_nodes_reach_the_platform_at_its_own_url(own, tmp_path):
-    """Nodes also reach a server of this machine that the job's config names, such as an index or a
-    tracker, but no other."""
+    """Nodes also reach servers on this machine that the job's config names, such as a package index
+    or a tracking server, but no others.
+    """
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "key").write_text("of the platform")
     handler = functools.partial(
@@ -170,7 +172,7 @@ def test_nodes_reach_the_platform_at_its_own_url(own, tmp_path):
 
 @once
 def test_the_rate_of_a_type_is_between_its_nodes(own):
-    """5 MB at 50 Mbit/s take 0.8 s plus headers. A busy machine may take longer, but never less."""
+    """5 MB at 50 Mbit/s take 0.8 s plus headers, or longer on a busy machine, but never less."""
     own.program("""
         if host == "algo-1":
             with socket.create_server(("", 7777)) as server:
@@ -207,7 +209,7 @@ def test_a_job_says_how_its_nodes_are_connected(own):
 
 @once
 def test_a_network_that_can_not_be_made_is_the_platforms_fault(own, monkeypatch):
-    """An error of the platform lets the job be retried."""
+    """A job can be retried after an error of the platform."""
     plan = own.engine._network.plan
 
     def broken(*arguments):

@@ -1,4 +1,4 @@
-"""A job next to busy neighbors is reported as CPU-throttled, but less so if it has priority."""
+"""A job next to busy processes is reported as CPU-throttled, but less so if it has priority."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sagemaker_emulator.engine.host.cgroups import CpuQuotas
 from sagemaker_emulator.engine.process.engine import ProcessEngine
 
 LEAST_ATTAINED = 1 / 1.05
-"""A share below which a scaling efficiency may be off by more than 5%."""
+"""Below this share, a scaling efficiency can be off by more than 5%."""
 NEIGHBOURS_OF_A_CPU = 6
 """The nodes are one group to the scheduler, with the weight of one process; half of it is on each
 of two CPUs.
@@ -74,13 +74,14 @@ def shares(bench: Bench) -> list[float]:
 def test_nodes_beside_busy_neighbours_are_starved_unless_they_come_first(
     busy_bench: Bench, neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The nodes' share is compared with that of nodes without their weight, 64 times that of
-    other work, since other programs may use this machine, too."""
+    """The share of the nodes is compared to nodes without priority (64 times the weight of other
+    processes), since other programs can use this machine, too.
+    """
     if busy_bench.engine._quotas is None:
         assert busy_bench.run(nodes=2).attainment == {}
         return
     first = shares(busy_bench)
-    # as where the kernel refuses it
+    # as if the kernel refused the weight
     monkeypatch.setattr(CpuQuotas, "_set_weight", lambda self, times: None)
     starved = shares(busy_bench)
     assert max(starved) < LEAST_ATTAINED

@@ -1,4 +1,4 @@
-"""The source of torch's wheel, with indexes on loopback; no test reaches PyTorch's own index."""
+"""The source of torch wheels. Tests use indexes on loopback, never PyTorch's index."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DOCKERFILE = (
 
 
 class Index:
-    """Serves the wheels of its folders as indexes (PEP 691): usual/ is PyPI, cpu/ is PyTorch's."""
+    """Serves wheels in folders as indexes (PEP 691): usual/ is PyPI, cpu/ is PyTorch's index."""
 
     def __init__(self, folder: Path) -> None:
         self.usual, self.cpu, self.by_hand = (folder / name for name in ("usual", "cpu", "hand"))
         for each in (self.usual, self.cpu, self.by_hand):
             each.mkdir()
         self.hangs = False
-        """True: PyTorch's index takes calls and answers none until the test has ended."""
+        """If True, PyTorch's index accepts calls but does not respond until the test has ended."""
         self.is_over = threading.Event()
         self.asked: list[str] = []
         index = self
@@ -93,12 +93,12 @@ class Index:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    """Fill the indexes: PyPI has a torch that requires CUDA's library; PyTorch's index is empty."""
+    """Fill the indexes: PyPI has a torch that requires a CUDA library, PyTorch's index is empty."""
     index = Index(tmp_path)
     write_wheel(index.usual, "torch", "1.0", "Requires-Dist: nvidia-tiny==2.0\n")
     write_wheel(index.usual, "nvidia_tiny", "2.0")
     monkeypatch.setattr(torch_wheel, "CPU_INDEX", f"{index.url}/cpu")
-    # only one that hangs is waited for in vain
+    # Only an index that hangs exceeds this timeout.
     monkeypatch.setattr(torch_wheel, "IMPATIENT", ("--timeout", "300", "--retries", "1"))
     yield index
     index.close()
@@ -173,7 +173,9 @@ def test_a_folder_of_wheels_will_do_where_the_cpu_index_does_not_answer(
     version, told = install(cpu)
     assert version == "1.0+cpu"
     first, second = told
-    assert first.startswith(f"[FETCHED] {cpu.name}: nothing; ") and str(index.by_hand) in first
+    assert (
+        first.startswith(f"[FETCHED] {cpu.name}: not downloaded, ") and str(index.by_hand) in first
+    )
     assert second.startswith("[FETCHED] nothing ")
 
 
@@ -260,7 +262,7 @@ def test_bytes_are_read_off_what_pip_and_uv_say(tmp_path: Path) -> None:
 def test_a_layer_with_torchvision_has_the_one_of_the_cpu_index(
     index: Index, install: Callable[..., tuple[str, list[str]]], store: ProcessImageStore
 ) -> None:
-    """PyPI's is compiled for the torch that has CUDA, and can't be imported beside another."""
+    """torchvision from PyPI is compiled for torch with CUDA, and can't be imported with others."""
     cpu = write_wheel(index.cpu, "torch", "1.0+cpu")
     for folder, version in ((index.usual, "1.0"), (index.cpu, "1.0+cpu")):
         write_wheel(folder, "torchvision", version, "Requires-Dist: torch==1.0\n")

@@ -1,4 +1,4 @@
-"""The boot barrier: nodes boot without a quota, and none continues before all of them have one."""
+"""The boot barrier: nodes boot without a quota, and none continues until all have a quota."""
 
 from __future__ import annotations
 
@@ -97,8 +97,9 @@ def test_they_are_idle_again_after_a_failure(barrier_bench):
 
 
 def test_no_node_goes_before_all_are_ready(barrier_bench):
-    """The order is that of the nodes' own clocks, since lines of two nodes come through two threads
-    in any order."""
+    """The order is determined by the nodes' clocks, since the lines of two nodes can arrive in any
+    order.
+    """
     timed = PROGRAM.replace('("boot")', '("boot", time.monotonic())').replace(
         '("train")', '("train", time.monotonic())'
     )
@@ -153,14 +154,13 @@ def test_only_the_images_own_program_uses_it(job, environment, hyperparameters, 
 
 
 def test_another_program_of_the_image_is_not_trusted_to_wait(job):
-    """The program would never write `ready`, and would run without the quota that its label
-    promises."""
+    """The program would never write `ready`, and would run without a quota."""
     image = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
     assert uses_boot_barrier(job, image)
     assert uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "train.py"}), image)
     assert not uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "other.py"}), image)
     by_hyperparameter = replace(job, hyperparameters={"sagemaker_program": '"other.py"'})
-    assert uses_boot_barrier(by_hyperparameter, image)  # the environment goes before it
+    assert uses_boot_barrier(by_hyperparameter, image)  # the environment takes precedence
     assert not uses_boot_barrier(by_hyperparameter, {"SM_BOOT_BARRIER": "1"})
 
 
@@ -199,7 +199,7 @@ def test_boot_time_out_says_what_ran_without_the_quota_and_nothing_to_who_has_en
     run._note_exit("algo-1", 0)
     run._pass_barriers(run._started_at + 239)
     assert lines == []
-    run._pass_barriers(run._started_at + 240.01)  # a sum of such numbers may fall short of 240
+    run._pass_barriers(run._started_at + 240.01)  # a sum of these numbers can be less than 240
     note = (
         "[platform] boot took 240.0 s without a quota; 0.2 vCPU per node applies from now on; "
         "not ready by then: algo-2 (their measurements until now ran without the quota)"

@@ -1,4 +1,4 @@
-"""When a run measures its nodes' share of the CPU, and how it reports the share."""
+"""The time in which a run measures the CPU share of its nodes, and how it reports the share."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class Run:
 
 def test_it_counts_from_go_to_done(tmp_path: Path) -> None:
     made = Run(tmp_path, waits=True)
-    made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 7.0)  # booting is not counted
+    made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 7.0)  # booting does not count
     made.say("ready")
     made.run._pass_barriers(time.monotonic())
     made.supervised.cpu_seconds = {"algo-1": 7.5, "algo-2": 7.25}
     made.say("done")
     made.run._pass_barriers(time.monotonic())
-    made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 99.0)  # nor is the end
+    made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 99.0)  # shutting down does not count
     made.supervised.end()
     result = made.run.until_all_ended()
     assert {host: got.cpu_seconds for host, got in result.attainment.items()} == {
@@ -114,7 +114,7 @@ def test_nodes_that_wait_at_no_barrier_count_from_their_start_to_the_first_ones_
 def test_that_of_a_part_of_the_time_can_be_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script that loads libraries at once and then trains."""
+    """The script first loads libraries and then trains."""
     monkeypatch.setattr("sagemaker_emulator.engine.run.job_run._READING_SECONDS", 0.0)
     made = Run(tmp_path, waits=False)
     now = time.monotonic()

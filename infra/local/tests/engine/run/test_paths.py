@@ -1,4 +1,4 @@
-"""The paths at which a node that is a process finds the files of its image."""
+"""The paths at which process nodes find the files of their image."""
 
 from __future__ import annotations
 
