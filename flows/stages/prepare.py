@@ -197,7 +197,7 @@ class Preparation:
         )
 
     def _data_change(self, provenance: Mapping[str, Any]) -> str | None:
-        """Return the change to a local dataset, if any; check_same_objects() is for datasets in S3."""
+        """Return the change to a local dataset, if any; check_same_objects() is for those in S3."""
         section = self.config.dataset
         if section is None or section.is_remote:
             return None
