@@ -64,12 +64,12 @@ class Launcher(Protocol):
         """
 
     def status(self, job_name: str) -> JobStatus | None:
-        """Return the job's status, or None if the backend does not have the job."""
+        """Return the job's status, or None if there is no such job."""
 
     def describe(
         self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
     ) -> Mapping[str, JobStatus]:
-        """Return the status of each of these jobs that the backend has.
+        """Return the status of each given job that exists, by name.
 
         `take` is called before each call to the backend, and limits the rate of calls.
         """

@@ -22,12 +22,12 @@ logger = logging.getLogger("nodesweep.jobs")
 
 @patient
 def job_status(backend: Backend, job_name: str) -> JobStatus | None:
-    """Return the status of one job, or None if the backend does not have it."""
+    """Return the status of one job, or None if there is no such job."""
     return backend.launcher().status(job_name)
 
 
 def describe_training_jobs(backend: Backend, job_names: Sequence[str]) -> list[JobStatus]:
-    """Return the status of each of these jobs that the backend has.
+    """Return the status of each given job that exists.
 
     The calls count against the call budget that all watches share.
     """

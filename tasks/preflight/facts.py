@@ -203,7 +203,7 @@ class LocalFiles:
     def _dataset_notices(self) -> list[str]:
         """Return notices about other files in a local dataset's folder.
 
-        The run reports missing data.
+        Missing data is reported by the run itself.
 
         Raises:
             PreflightRefused: the data cannot be sent.

@@ -2,7 +2,7 @@
 
 A backend can be eventually consistent: lists, descriptions and stops can lag behind an accepted job
 by seconds. The jobs to stop are therefore taken from memory and from the claims in the store, and
-the backend's list only adds to them. A job that the backend does not have yet is polled for
+the backend's list only adds to them. A job that the backend does not show yet is polled for
 SETTLE_SECONDS.
 """
 

@@ -106,7 +106,7 @@ class QueuedTraining(JobKind):
 
         With one attempt, Batch never starts a second job by itself, except after SageMaker lacked
         capacity and nothing was billed. The token makes a repeated call fail, possibly before the
-        job of the first call is listed, so a refusal that may not be final is checked again later.
+        job of the first call is listed, so the list is polled unless a refusal is final.
 
         Raises:
             JobRefused: Batch does not accept the job.
@@ -151,7 +151,7 @@ class QueuedTraining(JobKind):
             raise sagemaker.exceptions.ResourceInUse({"Error": {}}, "SubmitServiceJob")
 
     def find(self, *job_names: str) -> dict[str, ServiceJob]:
-        """Return those of the service jobs that Batch has, by name, with one query."""
+        """Return the service jobs with these names that exist, by name, with one query."""
         pattern = job_names[0]
         if len(job_names) > 1:
             pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)
@@ -364,7 +364,7 @@ class BatchJobs(SageMakerJobs):
     def describe(
         self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
     ) -> dict[str, JobStatus]:
-        """Return the status of each of these jobs that Batch or SageMaker has."""
+        """Return the status of each given job that exists in Batch or SageMaker, by name."""
         found: dict[str, JobStatus] = {}
         if not (wanted := list(job_names)):
             return found
@@ -387,7 +387,7 @@ class BatchJobs(SageMakerJobs):
         """Do nothing, because queued jobs keep no nodes (PlatformConfig.problems)."""
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
-        """Return the sweep's jobs that Batch has, oldest first, without duplicate names."""
+        """Return the sweep's jobs in Batch, oldest first, without duplicate names."""
         return [
             JobStatus(name, _state(job), created_at=_moment(job, "createdAt"), retention="over")
             for name, job in self.queued.query_names(f"{names.job_prefix(sweep)}*").items()

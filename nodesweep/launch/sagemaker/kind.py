@@ -42,7 +42,7 @@ class JobKind:
     logger: str
 
     def describe(self, sagemaker: Any, job_name: str) -> dict[str, Any] | None:
-        """Return the job's description, or None if SageMaker does not have the job.
+        """Return the job's description, or None if there is no such job.
 
         The job's secrets are masked from then on, because a command that reads its log or failure
         reason may have nothing but its name.
@@ -73,7 +73,7 @@ class JobKind:
         return getattr(sagemaker, f"{verb}_{self.method}")(**{f"{self.member}Name": job_name})
 
     def status(self, sagemaker: Any, job_name: str) -> JobStatus | None:
-        """Return the job's status, or None if SageMaker does not have the job."""
+        """Return the job's status, or None if there is no such job."""
         description = self.describe(sagemaker, job_name)
         return None if description is None else self.read(description)
 

@@ -66,13 +66,13 @@ class SageMakerJobs:
         return submit(self.sagemaker, self.render(spec), self.clock)
 
     def status(self, job_name: str) -> JobStatus | None:
-        """Return the job's status, or None if SageMaker does not have the job."""
+        """Return the job's status, or None if there is no such job."""
         return self.kind.status(self.sagemaker, job_name)
 
     def describe(
         self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
     ) -> dict[str, JobStatus]:
-        """Return the status of each of these jobs that SageMaker has."""
+        """Return the status of each given job that exists, by name."""
         found = {}
         for name in job_names:
             take()

@@ -130,14 +130,14 @@ class SlurmJobs:
         return self._send(spec)
 
     def status(self, job_name: str) -> JobStatus | None:
-        """Return the job's status, or None if neither Slurm nor the folder has the job."""
+        """Return the job's status, or None if there is no such job."""
         job = self._submission(job_name)
         return None if job is None else self._status(job)
 
     def describe(
         self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
     ) -> Mapping[str, JobStatus]:
-        """Return the status of each of these jobs that exists, from a single poll."""
+        """Return the status of each given job that exists, from a single poll."""
         take()
         return {name: job for name in job_names if (job := self.status(name)) is not None}
 

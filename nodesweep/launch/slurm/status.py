@@ -148,7 +148,7 @@ def status_of_forgotten(job: Submission) -> JobStatus:
     if status.has_ended:
         return status
     unknown = (
-        f"Slurm no longer has job {job.job_id}, and its script did not record its end: it was"
+        f"Slurm has no record of job {job.job_id}, and its script did not record its end: it was"
         " probably killed, or slurmctld lost its state"
     )
     return replace(status, state="failed", phase="Unknown", reason=job.stop_reason or unknown)
