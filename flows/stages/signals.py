@@ -142,7 +142,7 @@ def first_sigterm_only() -> Iterator[Ending]:
 
 
 def _handle_sigterm(handler: Any, instead_of: Any) -> None:
-    """Install a SIGTERM handler; if it replaces Prefect's, register it as Prefect's, too.
+    """Install a SIGTERM handler; if it replaces Prefect's handler, register it in Prefect as well.
 
     Prefect's runner asks a run's process if it will treat SIGTERM as a cancellation. The process
     confirms only while the handler in force is prefect.utilities.engine's own; otherwise the run

@@ -39,7 +39,7 @@ def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
         # The session's client has its own region.
         resources.TrainingJob.create(**arguments, session=session, region="")
     except Exception as error:
-        # Once accepted, the job exists, whatever sagemaker-core makes of its description.
+        # Once accepted, the job exists, even if sagemaker-core can't parse its description.
         if session.was_accepted:
             return
         if isinstance(error, ValidationError):

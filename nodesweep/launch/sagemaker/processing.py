@@ -60,7 +60,8 @@ def watch_job(
     If the job exceeds a limit or `is_stopped` returns True, stop it and wait until it has ended.
 
     Raises:
-        ValidationJobFailed: the job did not end within 300 s of its stop, or was unknown for 300 s.
+        ValidationJobFailed: the job did not end within 300 s after it was stopped, or was not
+            reported for 300 s.
     """
     [ended] = watch(
         SageMakerJobs(sagemaker, kind=PROCESSING), [job_name], poll_seconds, limits, clock, budget,

@@ -166,7 +166,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         # Slurm's order (assoc_mgr_get_default_qos_info)
         used = platform.qos or here["defaultqos"] or (here["qos"] if len(valid) == 1 else "")
         default_of_root = next((row["defaultqos"] for row in of_root if not row["user"]), None)
-        is_assumed = not used and default_of_root is None  # a user may not see root's row
+        is_assumed = not used and default_of_root is None  # not every user can see root's row
         qos = (used or default_of_root or "normal").lower().split(",")
         flags += "".join(levels[each]["flags"] for each in qos if each in levels)
         if "qos" in enforced and platform.qos:

@@ -110,7 +110,7 @@ def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
 
 
 def query_quotas(context: RuleContext) -> dict[str, float]:
-    """Query Service Quotas for the account's quotas, page by page as far as needed."""
+    """Query Service Quotas for the account's quotas, reading only as many pages as needed."""
     pages = context.client("service-quotas").get_paginator("list_service_quotas")
     wanted = {*quota_names(context.config), MOST_PER_JOB, MOST_TOGETHER}
     if (of_validation := validation_quota(context.config)) is not None:
