@@ -34,7 +34,7 @@ def collect_sweep(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> SweepResult | None:
-    """Create the report of a detached sweep once its last job has ended; null while jobs run.
+    """Create the report of a detached sweep, or return null while jobs are running.
 
     The measured config is read from the sweep's record.
 

@@ -1,4 +1,4 @@
-"""Submit all jobs of a sweep and exit; `collect` creates the report from the platform alone."""
+"""Submit all jobs of a sweep and exit; `collect` later creates the report."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
 def _submit_as_task(
     planned: PlannedSweep, point: PlannedPoint, steps: int | None
 ) -> JobStatus | None:
-    """Submit a point's job in a task run of its name, whose last state says what came of it.
+    """Submit a point's job in a task run named after it, whose final state shows the result.
 
     The task has no parameters, because Prefect would search the config for task runs, and its
     states have no data.
@@ -153,9 +153,9 @@ def _run_smoke_job(planned: PlannedSweep, point: PlannedPoint, name: str) -> str
     """Wait until the first job of new code reaches its first step or ends.
 
     Returns:
-        The reason its program failed; None if it did not.
+        The reason why the program failed, or None if it did not.
     """
-    logger.info("the code is new: the other jobs start once %s has reached its first step", name)
+    logger.info("the code is new, so the other jobs start once %s has reached its first step", name)
     config = planned.config
     for ended in _watch(planned, name, config.training.metric_definitions):
         if ended.has_ended:
@@ -188,7 +188,7 @@ def _wait_for_sizing_job(
     """Wait until the job that determines the step count has ended.
 
     Returns:
-        The reason it did not complete, or None, and the number of steps for every other job.
+        The reason why the job did not complete, or None, and the number of steps for all others.
     """
     logger.info(
         "the other jobs train for as many steps as %s and start once it has completed", name

@@ -1,4 +1,4 @@
-"""Stops orphaned sweeps' jobs, so that a killed orchestrator does not waste a night's compute."""
+"""Stop the jobs of orphaned sweeps, so that a killed orchestrator does not waste compute."""
 
 from __future__ import annotations
 

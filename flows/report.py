@@ -87,11 +87,11 @@ def make_report(
         own_files = render_files(own, [names.from_arm(link) for link in logs])
         files |= {names.of_arm(arm.name, name): body for name, body in own_files.items()}
     keys = {names.report_key(store.prefix, sweep, name): body for name, body in files.items()}
-    # The bucket first and this machine last, so that a full disk here loses nothing.
+    # Write to the bucket first, so that nothing is lost if the local disk is full.
     try:
         put_objects(store, keys)
     except ClientError as error:
-        if is_bucket_gone(error):  # keep paid results where they still can be written
+        if is_bucket_gone(error):  # save paid results where possible
             folder = _write_local_copy(config.report, store, sweep, files)
             logger.error("the bucket is gone; the report is only in %s", folder)
         raise
@@ -112,9 +112,9 @@ def make_report(
 def _nights(
     section: ReportConfig, store: Store, name: str, reports: Mapping[Arm, ScalingReport]
 ) -> dict[Arm, dict[int, float]]:
-    """Return the spread between the benchmark's earlier sweeps, by arm; {} if no limit needs it.
+    """Return the spread between the benchmark's earlier sweeps by arm, or {} if it isn't needed.
 
-    Only a deadline and a budget apply to future runs, on other days.
+    Only a deadline and a budget need it, because they apply to future runs on other days.
     """
     goals = section.recommendation
     if goals.deadline_seconds is None and goals.budget_usd_per_run is None:
@@ -122,7 +122,7 @@ def _nights(
     try:
         files = read_history_of(store, name)
     except Exception as error:
-        # without it, limits are judged by the spread within this sweep
+        # without it, the spread within this sweep is used
         logger.warning("the history of %s was not read: %s", name, error)
         return {}
     frames = []
@@ -146,7 +146,7 @@ def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
 def _write_local_copy(
     section: ReportConfig, store: Store, sweep: str, files: Mapping[str, bytes]
 ) -> Path:
-    """Write this machine's copy and return its folder.
+    """Write the local copy of the report and return its folder.
 
     Raises:
         ReportNotWritten: The folder cannot be written.
@@ -199,7 +199,7 @@ def report_sweep(
 
 @dataclass(frozen=True)
 class SweepJobs:
-    """The platform's jobs of a sweep, with the config that it was started with."""
+    """A sweep's jobs on the platform, and the config with which it was started."""
 
     planned: PlannedSweep
     provenance: Mapping[str, Any]
@@ -254,9 +254,9 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
 def _recorded_config(
     record: Mapping[str, Any], current: BenchmarkConfig, sweep_id: str
 ) -> BenchmarkConfig:
-    """Return the sweep's recorded config with the given report rules.
+    """Return the sweep's recorded config with the current platform and report section.
 
-    Its platform is the given one, with the recorded place of the jobs.
+    The record determines where on the platform the jobs are.
     """
     recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
     platform = current.platform.with_jobs_of(record["config"]["platform"])

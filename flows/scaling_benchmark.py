@@ -1,4 +1,4 @@
-"""The benchmark end to end: preflight, dataset alongside image, sweep, report."""
+"""Run the benchmark end to end: preflight, dataset and image in parallel, sweep, and report."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SweepResult:
     planned_points: int
     missing_points: int
     given_up: str | None = None
-    """Why the remaining points were not started; None if all points were."""
+    """The reason why the remaining points were not started, or None if all were."""
 
 
 def _run_name() -> str:
@@ -214,7 +214,7 @@ def run_benchmark(
 
 @dataclass(frozen=True)
 class _EarlierRun:
-    """A sweep that began before this run; this run continues past its last stop, `stop_mark`."""
+    """A sweep that began before this run, which ignores the sweep's last stop, `stop_mark`."""
 
     stop_mark: str | None
 
@@ -226,9 +226,9 @@ class BenchmarkRun:
     Attributes:
         config: The benchmark.
         backend: The platform's backend.
-        sweeps: Those of exactly this config.
-        source: The place of its dataset; None if it is not used in place in S3.
-        preparation: Prepares their inputs.
+        sweeps: The sweeps of exactly this config.
+        source: The dataset in S3, or None if it is not used in place.
+        preparation: Prepares the inputs of a sweep.
     """
 
     config: BenchmarkConfig
@@ -337,9 +337,9 @@ class BenchmarkRun:
     def _continue_sweep(
         self, sweep_id: str | None, as_started: bool
     ) -> tuple[ResolvedInputs, dict[str, Any]]:
-        """Return the recorded inputs of a sweep: its code, image and data, not the current ones.
+        """Return the recorded code, image and data of a sweep rather than the current ones.
 
-        Changes are logged if `as_started`.
+        If `as_started` is True, changes are logged.
 
         Raises:
             InputsChanged: Inputs have changed here, and `as_started` is False.
@@ -370,14 +370,14 @@ class BenchmarkRun:
         return inputs, record["provenance"]
 
     def _sweep_to_run(self, sweep_id: str | None, resume: bool) -> str | None:
-        """Return the id of the sweep to continue; None for a new one, or if that is not known yet.
+        """Return the id of the sweep to continue, or None for a new sweep or if it is unknown yet.
 
         Raises:
             SweepNotNamed: The latest sweep is finished or was never recorded.
         """
         if sweep_id is not None:
             return sweep_id
-        with best_effort("cannot tell yet whether the sweep has begun"), suppress(SweepNotFound):
+        with best_effort("could not check whether the sweep has begun"), suppress(SweepNotFound):
             if resume:
                 return latest_sweep(self.sweeps.quick())
             return claimed_sweep_id(self.sweeps.quick(), *_this_run())
@@ -409,9 +409,9 @@ class BenchmarkRun:
         )
 
     def _was_cut_off_in_validation(self, sweep: str | None) -> bool:
-        """Return True if the sweep was cut off while a Processing job validated its dataset.
+        """Return True if the sweep was interrupted while a Processing job validated its dataset.
 
-        Such a sweep has no record yet, and starts over with that job.
+        The sweep then has no record yet, and this run adopts the job.
 
         Raises:
             PreflightRefused: The sweep was started with a different config.
@@ -428,7 +428,7 @@ class BenchmarkRun:
 
     def _warn_of_unfinished_sweep(self, sweep: str) -> None:
         """Warn about an unfinished sweep of this config, since a new one is started instead."""
-        with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
+        with best_effort("could not check whether an earlier sweep of this config is unfinished"):
             quick = self.sweeps.quick()
             earlier = unfinished_sweep(quick, excluding=sweep)
             if earlier is None:
@@ -442,7 +442,7 @@ class BenchmarkRun:
             )
             logger.warning(
                 "starting a new sweep although %s, a sweep of the same config, is unfinished%s;"
-                " to continue that one instead, use `nodesweep run CONFIG --resume %s`",
+                " to continue it instead, use `nodesweep run CONFIG --resume %s`",
                 earlier, seen, earlier,
             )  # fmt: skip
 
@@ -454,14 +454,14 @@ def _this_run() -> tuple[datetime, str]:
 
 def _earlier_run(store: Store, sweep: str | None) -> _EarlierRun | None:
     if sweep is not None:
-        with best_effort(f"cannot tell yet whether {sweep} was stopped"):
+        with best_effort(f"could not check whether {sweep} was stopped"):
             if has_record(store.quick(), sweep):
                 return _EarlierRun(read_stop_mark(store.quick(), sweep))
     return None
 
 
 def count_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> tuple[int, int]:
-    """Return the number of planned points, and of those that have no completed run."""
+    """Return the number of planned points, and the number of those without a completed run."""
     asked, done = asked_keys(config, outcomes), keys_done(config, outcomes)
     return len(asked), sum(key not in done for key in asked)
 

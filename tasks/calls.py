@@ -1,7 +1,7 @@
-"""The calls that flows make as Prefect tasks: functions of the folders here, with retries.
+"""Wrap the functions of this package as Prefect tasks with retries.
 
-Only flows import this module, because importing Prefect takes two seconds; commands that run no
-flow call the functions themselves.
+Only flows import this module, because importing Prefect takes two seconds. Commands that don't
+run a flow call the functions directly.
 """
 
 from __future__ import annotations

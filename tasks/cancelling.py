@@ -1,8 +1,9 @@
-"""Detect from Prefect's server that a run was cancelled, and end its tasks as Cancelled.
+"""Poll Prefect's server for a cancellation, and put the run's tasks into the Cancelled state.
 
-A worker turns a cancellation into SIGTERM, but stops watching for one once the server has been
-unreachable for about 25 s (PrefectHQ/prefect#20219), so a run polls its own state too. A suspended
-run gets no signal: Prefect ends it at its next task, which a wait for jobs may delay by hours.
+A worker sends SIGTERM when a run is cancelled, but it stops watching for cancellations once the
+server has been unreachable for about 25 s (PrefectHQ/prefect#20219), so the run also polls its own
+state. A suspended run gets no signal. Prefect stops it only when its next task starts, which can
+take hours while the run waits for jobs.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ The worker kills the process 30 s after the signal.
 
 
 def is_cancel(error: BaseException) -> bool:
-    """Return True if a user, not the worker, the machine or an error, ended the run.
+    """Return True if a user cancelled the run, rather than the worker, the machine or an error.
 
-    Under a worker, SIGTERM can mean either, so the run's state at the server decides: Cancelling,
-    or still Running.
+    A worker sends SIGTERM in either case, so the state on the server decides: a cancelled run is
+    Cancelling, any other run is still Running.
     """
     from prefect.exceptions import CancelledRun, Pause, TerminationSignal
 
@@ -51,7 +52,7 @@ def is_cancel(error: BaseException) -> bool:
 
 
 def has_deployment() -> bool:
-    """Return True if a worker, not a command, executes the run."""
+    """Return True if a worker rather than a command executes the run."""
     from prefect.runtime import deployment
 
     return deployment.id is not None
@@ -79,12 +80,12 @@ def _is_ended_at_server(level: int, tries: int = 1) -> bool:
 
 
 def state_at_server(run: UUID, level: int, tries: int = 1) -> Any:
-    """Return the run's state; log at `level` and return None if the server does not report it."""
+    """Return the run's state, or log the error at `level` and return None if it can't be read."""
     for _ in range(tries):
         try:
             return _read_state(run)
         except Exception as error:  # an unreachable server has not cancelled anything
-            logger.log(level, "can't tell whether Prefect cancelled the run: %s", error)
+            logger.log(level, "could not check whether Prefect cancelled the run: %s", error)
     return None
 
 
@@ -111,9 +112,9 @@ def _read_state(run: UUID) -> Any:
 
 @contextmanager
 def quick_client(timeout_seconds: float, retries: int = 0) -> Iterator[Any]:
-    """Yield a client of Prefect's API of its own, whose requests fail after so many seconds each.
+    """Yield a separate Prefect API client whose requests time out after `timeout_seconds`.
 
-    With Prefect's own number of retries one request would take minutes.
+    With Prefect's default number of retries, a single request could take minutes.
     """
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
@@ -127,9 +128,9 @@ def quick_client(timeout_seconds: float, retries: int = 0) -> Iterator[Any]:
 
 @contextmanager
 def polling_for_cancel(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Poll the server inside the block, and call `interrupt` if the run is cancelled or suspended.
+    """Poll the server while the block runs; call `interrupt` on a cancellation or suspension.
 
-    All waits have ended by then. A thread polls, so a server that hangs blocks nothing else.
+    All waits are interrupted first. A thread polls, so a hanging server does not block the run.
     """
     if _run_id() is None:
         yield
@@ -175,7 +176,8 @@ def returning_cancelled_state(call: Callable[..., _T]) -> Callable[..., _T]:
         try:
             return call(*args, **kwargs)
         except BaseException as error:
-            # A wait ended without a signal: another part has failed or was cancelled.
+            # Without a signal, a wait is only interrupted if a different part of the run failed or
+            # was cancelled.
             if not (isinstance(error, Cancelled) and not STOP.interrupted) and not is_cancel(error):
                 raise
             if STOP.cause is None or isinstance(STOP.cause, Cancelled):
@@ -186,7 +188,7 @@ def returning_cancelled_state(call: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def reraising_cancel(call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-    """Call a task wrapped by returning_cancelled_state(), and re-raise what cancelled it."""
+    """Call a task wrapped by returning_cancelled_state(), and re-raise its cancellation."""
     from prefect import State
 
     result = call(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""The files of a folder that is sent: one walk for datasets, user code and build contexts.
+"""Find the files of a folder to upload: a dataset, user code or a build context.
 
-Links inside the folder are followed, and cycles are cut; broken links and those that lead outside
-are refused.
+Links inside the folder are followed, except for cycles. Broken links and links that point outside
+the folder are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 NAMES_SHOWN = 5
 MAX_LINKED_FOLDERS = 10_000
-"""Maximum number of linked folders to follow: links among n folders can form n! paths."""
+"""Maximum number of linked folders to follow, because links among n folders can form n! paths."""
 _SECRET_NAMES = re.compile(
     r"id_(rsa|dsa|ecdsa|ed25519)|\.env|\.netrc|\.pgpass|service[-_]?account.*\.json", re.IGNORECASE
 )
@@ -38,15 +38,15 @@ class Entry:
 
     @property
     def own_name(self) -> str:
-        """The last part of its path."""
+        """The last component of the path."""
         return self.name.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class RefusedPath:
-    """A path below the root that cannot be sent, and the reason with its remedy, both printable.
+    """A path below the root that can't be sent, and the reason with a remedy, both printable.
 
-    `is_outside` marks a link out of the root: to a folder if `is_folder`, otherwise to a file.
+    `is_outside` marks a link that points outside the root, to a folder if `is_folder` is True.
     """
 
     name: str
@@ -59,7 +59,7 @@ class RefusedPath:
 class WalkResult:
     """Paths below the root: `files` in Path's order, `left_out` by name.
 
-    An omitted folder is listed once, for everything below it.
+    A folder that is left out is listed once, without its contents.
     """
 
     files: tuple[Path, ...]
@@ -74,8 +74,7 @@ def walk(
 
     Args:
         root: the folder.
-        is_left_out: returns True to exclude an entry: a folder with its contents, a link even if
-            broken.
+        is_left_out: returns True to exclude an entry, including a folder's contents.
         follow_outside: follow links that point outside the root.
     """
     real_root = root.resolve()
@@ -131,24 +130,24 @@ def walk(
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Return the first few names, printable, and how many more there are."""
+    """Return the first few names, printable, and the number of further ones."""
     further = len(names) - NAMES_SHOWN
     shown = ", ".join(map(_printable, names[:NAMES_SHOWN]))
     return shown + (f" and {further} more" if further > 0 else "")
 
 
 def _printable(text: str) -> str:
-    """Return a file name for a terminal, with control characters and invalid UTF-8 escaped."""
+    """Escape control characters and invalid UTF-8 in a file name, for display in a terminal."""
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in text
     )
 
 
 def holds_secret(entry: Entry) -> bool:
-    """Return True if the name or location of a file marks it as a credential.
+    """Return True if the file is a credential, according to its name or location.
 
-    A link is also judged by its target's name if the target is inside the root. A .pem or .key file
-    that holds only certificates is not a credential.
+    The name of a link's target counts too if the target is inside the root. A .pem or .key file
+    without a private key is not a credential.
     """
     real = Path(entry.name) if entry.is_outside else entry.real
     names = {entry.own_name.lower(), real.name.lower()}

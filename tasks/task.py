@@ -1,4 +1,4 @@
-"""Plain functions as Prefect tasks that end as Cancelled if the run is cancelled."""
+"""Wrap plain functions as Prefect tasks that end as Cancelled if the run is cancelled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 def failures_as_warnings(subject: str) -> Iterator[None]:
     """Log that `subject` can't be shown in Prefect if anything fails inside the block.
 
-    A busy or unreachable server fails no sweep: its files contain everything.
+    A busy or unreachable server must not fail a sweep, since its files contain everything.
     """
     try:
         yield
@@ -38,10 +38,10 @@ class CancellableTask(Task[_P, _T]):
 
 
 def as_task(name: str, function: Callable[_P, _T], /, **options: Any) -> CancellableTask[_P, _T]:
-    """Return the function as a task; `options` are those of Prefect's decorator.
+    """Return the function as a task; `options` are the options of Prefect's decorator.
 
-    Prefect's result cache is off: names derive from content, so a repeated task finds existing
-    objects itself, and the cache would only hide that they are gone.
+    Prefect's result cache is disabled. Names derive from content, so a repeated task finds existing
+    objects by itself, and the cache would only hide deleted ones.
     """
     call = returning_cancelled_state(function)
     return CancellableTask(call, name=name, cache_policy=NO_CACHE, **options)

@@ -1,1 +1,1 @@
-"""Stages of the flows, and what every flow shares: its form, deadline, cancellation and graph."""
+"""Stages of the flows, and parts shared by all flows: form, deadline, cancellation and graph."""

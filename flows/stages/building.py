@@ -1,4 +1,4 @@
-"""Image builds that run in parallel with other work, and stop if it fails."""
+"""Run image builds in parallel with other work, and stop them if the other work fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes a cancelled flow end as Cancelled at any stage, and a suspended one as Suspended."""
+"""End a cancelled flow as Cancelled at any stage, and a suspended flow as Suspended."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from nodesweep.tasks.cancelling import (
 
 logger = logging.getLogger("nodesweep.flow")
 _SERVER_SECONDS = 900.0
-"""Maximum wait for an unreachable server; shorter than any reaper's grace, to spare the jobs."""
+"""Maximum wait for an unreachable server; shorter than the reaper's minimum grace period."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a flow's function so that it ends as Cancelled or Suspended when Prefect asks.
+    """Decorate a flow's function so that the flow ends as Cancelled or Suspended on request.
 
-    The request comes from Prefect's worker or server, or as a signal to a command. The function
+    The request comes from Prefect's worker or server, or is a signal to a command. The function
     then raises an exception, e.g. polling.Cancelled during a wait, or an error because jobs could
     not be stopped, which Prefect would record as a crash or a failure. STOP.cause keeps that
     exception for the command.
@@ -62,7 +62,7 @@ def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def _is_ended(ending: Ending, error: BaseException) -> bool:
-    """Return True if the run was ended from outside, whatever error that caused."""
+    """Return True if the run was cancelled or suspended, whatever error that caused."""
     if isinstance(error, Pause | KeyboardInterrupt):
         return is_cancel(error)
     if STOP.cancelled or (STOP.interrupted and not has_deployment()):
@@ -71,7 +71,7 @@ def _is_ended(ending: Ending, error: BaseException) -> bool:
 
 
 def _end_state(ending: Ending, error: BaseException) -> Any:
-    """Return the state of a run that was ended from outside, or raise Prefect's exception."""
+    """Return the state of a cancelled or suspended run, or raise Prefect's exception."""
     if isinstance(error, Exception):
         logger.error("cancelling the run caused an error: %s", error)
     if STOP.suspended is not None:
@@ -90,11 +90,11 @@ def _end_state(ending: Ending, error: BaseException) -> Any:
 
 
 def _retry_after_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Call a flow's function, and call it again if Prefect ends it because of a lost lease.
+    """Call a flow's function, and call it again if Prefect stops it because of a lost lease.
 
-    A lease cannot be renewed while the server is away. The second call continues what the first
-    began, as a retried run does; the slot in the deployment's concurrency limit is lost, but ending
-    the run would leave its jobs unattended.
+    A lease can't be renewed while the server is unreachable. The second call continues the work of
+    the first, as a retried run does. The slot in the deployment's concurrency limit is lost, but
+    stopping the run would leave its jobs unattended.
     """
     try:
         return function(*args, **kwargs)
@@ -114,9 +114,10 @@ def _retry_after_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs
 def named(name: str | Callable[[], str]) -> Callable[[], str]:
     """Return a `flow_run_name` function that also ends a run cancelled before it began.
 
-    A process started for a run just as the run is cancelled is not notified, and Prefect refuses to
-    set the run to Running. The process then fails, and the run stays Cancelling until the server
-    ends it after 300 s. Prefect asks for the name before it tries to set the run to Running.
+    If a run is cancelled just as its process starts, the process is not notified, and Prefect
+    refuses to set the run to Running. The process would fail, and the run would stay Cancelling
+    until the server ends it after 300 s. Prefect calls the function that is returned here before it
+    tries to set the run to Running.
     """
 
     def of_run() -> str:

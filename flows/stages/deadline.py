@@ -1,7 +1,7 @@
-"""A per-run time limit from the form, after which no job starts and jobs end as if cancelled.
+"""Limit the time of a run, after which its jobs end as if the run was cancelled.
 
-Prefect's flow timeout is the same for every run of a flow, and looks like any other error to the
-run, which would leave its jobs running.
+Prefect's own flow timeout is the same for every run of a flow. It looks like any other error to the
+run, which would therefore leave its jobs running.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nodesweep.polling import STOP, Cancelled
 
 @contextmanager
 def deadline(hours: float | None) -> Iterator[None]:
-    """End every wait inside after this many hours; None means no limit.
+    """Interrupt all waits in the block after this many hours; None means no limit.
 
     Raises:
         RunTimedOut: The time has passed.

@@ -1,4 +1,4 @@
-"""Handling of running jobs when a sweep is ended from outside; see the table in docs/ending.md."""
+"""Stop a sweep's running jobs, or leave them, when its run ends early; see docs/ending.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def end_sweep(
 ) -> bool:
     """Stop a cancelled sweep's jobs, or leave them running by policy or after a crash.
 
-    Returns True if they were stopped.
+    Return True if they were stopped.
 
     Args:
         backend: The platform's backend.
@@ -64,7 +64,7 @@ def _log_jobs_left_running(
 ) -> None:
     """Log the number of jobs that keep running, as reported by the platform if possible.
 
-    Jobs may have ended, or never begun, since the last poll. The platform is not queried
+    Since the last poll, jobs may have ended, or may never have begun. The platform is not queried
     after a signal or if it is unreachable.
     """
     may_ask = job_names and isinstance(error, Exception) and not isinstance(error, BotoCoreError)
@@ -91,7 +91,7 @@ def _log_jobs_left_running(
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
     """Stop jobs that the run's process could not stop; the flow's on_cancellation hook.
 
-    It runs in a different process and knows only the run's parameters.
+    It runs in a different process, which has only the run's parameters.
     """
     stopped = False
     try:
@@ -101,15 +101,15 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
 
 
 def end_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
-    """Show no job of a crashed or failed run as running; the flow's hook for both.
+    """End the task runs of a crashed or failed run's jobs; the flow's hook for both.
 
-    After a crash it runs in a different process.
+    After a crash, it runs in a different process.
     """
     end_job_runs(flow_run.id)
 
 
 def _stop_jobs_of_run(flow_run: FlowRun) -> bool:
-    """Return True if the jobs were stopped."""
+    """Stop the run's jobs, if the config says so; return True if they were stopped."""
     config = config_from_parameters(flow_run.parameters)
     if config.sweep.on_cancel != "stop" or flow_run.expected_start_time is None:
         return False

@@ -1,8 +1,8 @@
-"""Parameters of the flows: the form of a deployment, or the config of a command.
+"""Define the flows' parameters: the form of a deployment, or the config of a command.
 
-Each flow has one parameter for both, `preset`. In the form it is the name of a shipped config, next
-to the few fields that change between runs; from the command line it is a whole config, from which
-Prefect stores no values that may be secret.
+Each flow has one parameter for both, `preset`. In the form, it is the name of a shipped config, and
+further parameters are the few fields that change between runs. From the command line, it is a whole
+config, of which Prefect does not store values that may be secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stages as task runs in Prefect's graph; each expands to the task runs of its calls."""
+"""Show stages as task runs in Prefect's graph, which expand to the task runs of their calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def in_stage(name: Stage, call: Callable[[], _T]) -> _T:
     """Run a stage in a task run of the same name, and announce its start and end to the views.
 
     The task has no retries and stores no result, because a retried flow run repeats all stages and
-    the sweep's record knows what is done. It has no parameters, because Prefect would search the
+    the sweep's record shows what is done. It has no parameters, because Prefect would search the
     config for task runs. Nested calls commit eagerly, so that Prefect does not mark them as rolled
     back if the stage fails later.
     """

@@ -1,9 +1,9 @@
-"""Warns about concurrency leases that a restart of Prefect's server would lose.
+"""Warn about concurrency leases that a restart of Prefect's server would lose.
 
 A run holds its place in its deployment's concurrency limit, and slots of `sweep.concurrency_limit`;
 Prefect's client renews each 300 s lease every 225 s. A server that keeps leases in memory,
-Prefect's default, forgets them on restart: the run loses its place at the next renewal
-(flows/stages/cancellable.py), and slots are never released.
+which is Prefect's default, loses them on a restart. The run then loses its place at the next
+renewal (flows/stages/cancellable.py), and the slots are never released.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def _holds_place_of_deployment() -> bool:
 
 
 def _lease_storage() -> str | None:
-    """Return the module of the server's lease storage; None if it is not reported."""
+    """Return the module of the server's lease storage, or None if it is not reported."""
     try:
         with get_client(sync_client=True) as client:
             found = client.request("GET", "/admin/settings").json()
         return str(found["server"]["concurrency"]["lease_storage"])
     # other servers may respond with anything, and the only loss is a warning
     except Exception as error:
-        logger.debug("cannot tell how Prefect's server stores its leases: %s", error)
+        logger.debug("could not check how Prefect's server stores its leases: %s", error)
         return None

@@ -1,4 +1,4 @@
-"""The part of preflight that needs no account, used by `nodesweep plan` and first in every run.
+"""Run the offline part of the preflight, for `nodesweep plan` and at the start of every run.
 
 This module imports neither Prefect nor boto3.
 """
@@ -35,8 +35,8 @@ def check_offline(
 
     Args:
         config: The benchmark.
-        variables: The run's environment; None if unknown.
-        is_resume: The sweep exists and already has its data, code and image.
+        variables: The run's environment, or None if unknown.
+        is_resume: True if the sweep exists and already has its data, code and image.
     """
     facts = read_facts(config, variables, is_resume)
     return CheckedSweep(facts, check(facts))

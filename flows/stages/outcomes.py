@@ -1,4 +1,4 @@
-"""Builds a job's outcome from its status, metrics, utilization and last log lines."""
+"""Build a job's outcome from its status, metrics, utilization and last log lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger("nodesweep.sweep")
 
 @dataclass(frozen=True)
 class PlannedSweep:
-    """A sweep whose plan and inputs are known, with the backend that runs it."""
+    """A sweep with its plan and inputs, and the backend that runs it."""
 
     backend: Backend
     config: BenchmarkConfig
@@ -59,7 +59,7 @@ def collect_outcome(
     )
     logged = read_logged(job, log if is_asked else ())
     arm = config.of_arm(point.arm.name)
-    utilisation = backend_of(arm.platform).read_utilisation(job)  # the arm's describes the nodes
+    utilisation = backend_of(arm.platform).read_utilisation(job)  # the arm's platform has the nodes
     point_facts = point_fields(arm.training, point, attempt)
     outcome = read_outcome(job, metrics, tail, logged, utilisation=utilisation, **point_facts)
     return with_queue_deadline_reason(outcome, config.sweep.queue_deadline_seconds)
@@ -68,8 +68,8 @@ def collect_outcome(
 def with_queue_deadline_reason(outcome: JobOutcome, queue_deadline_seconds: float) -> JobOutcome:
     """Return the outcome, with its reason corrected if the job was stopped while still waiting.
 
-    The platform only reports that it was stopped. The reason is derived from its times, so that a
-    rebuilt report says the same.
+    The platform only reports that the job was stopped. The reason is derived from the job's times,
+    so that a rebuilt report gives the same reason.
     """
     waited = outcome.clocks.submit_to_end_seconds
     trained = "Training" in outcome.phases
@@ -99,7 +99,7 @@ def point_fields(training: TrainingConfig, point: PlannedPoint, attempt: int) ->
 
 
 def with_warm_pool(backend: Backend, outcome: JobOutcome) -> JobOutcome:
-    """Return the outcome with the warm pool's state, known after the next job or the release."""
+    """Return the outcome with the state of its warm pool, after the next job or the release."""
     job = job_status(backend, outcome.job_name)
     return outcome if job is None else replace(outcome, **kept_node_facts(job))
 
@@ -121,7 +121,7 @@ def refused_outcome(
 
 
 def log_outcome(outcome: JobOutcome) -> None:
-    """Log how a job ended, on one line."""
+    """Log how a job ended."""
     extra = outcome_event(outcome)
     for number in outcome.cut_numbers:
         logger.warning("%s: %s", outcome.job_name, number.text)

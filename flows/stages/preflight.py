@@ -1,4 +1,4 @@
-"""The preflight: rules that need no account, then rules that query it; neither costs anything.
+"""Run the preflight: offline rules, then rules that query the account; neither costs anything.
 
 `nodesweep plan`, `plan --online` and every run use the same two tables: OFFLINE_RULES
 (nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES
@@ -43,12 +43,13 @@ _FOR_A_REPORT = ("matplotlib.figure", "matplotlib.backends.backend_svg", "matplo
 def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
     """Return the plan at current prices if it violates no rule; the first stage of a flow.
 
-    The platform is not queried if an offline rule is violated. Imports for the next stages run in
-    the background meanwhile. A refused budget is also reported as an event.
+    The platform is not queried if an offline rule is violated. Meanwhile,
+    modules for the next stages are imported in the background. If the budget is too small, a
+    Prefect event is emitted as well.
 
     Args:
         config: The benchmark.
-        is_resume: The sweep exists, and may have no job left to send.
+        is_resume: True if the sweep exists, and may have no jobs left to start.
 
     Raises:
         PreflightRefused: Rules are violated; the error holds all problems.
@@ -80,7 +81,7 @@ def check_account(
 ) -> CheckedSweep:
     """Return the sweep at current prices, with the findings of the account rules.
 
-    `run_rules` runs the rules in a Prefect task; None: without Prefect.
+    `run_rules` runs the rules in a Prefect task; None runs them without Prefect.
     """
     facts = checked.facts
     platform = facts.config.platform

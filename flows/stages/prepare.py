@@ -1,4 +1,4 @@
-"""Prepares a sweep's inputs: a validated dataset in S3, and an image in ECR."""
+"""Prepare a sweep's inputs: a validated dataset in S3, and an image in ECR."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _UploadedDataset:
     Attributes:
         folders: Folders that become channels.
         used_there: Validated objects of a dataset that is used in place in S3.
-        validation: Record of its validation; None if the config does not configure an engine.
+        validation: Record of its validation, or None if the config does not configure an engine.
     """
 
     uri: str | None
@@ -82,13 +82,13 @@ class _UploadedDataset:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Prepares the inputs of a config's sweeps, or compares them with those of an earlier one.
+    """Prepares the inputs of a sweep, or compares them with the inputs of an earlier sweep.
 
     Attributes:
         config: The benchmark.
         backend: The platform's backend.
-        images: Its images.
-        source: The place of its dataset; None if it is not used in place in S3.
+        images: The config's images.
+        source: The dataset in S3, or None if it is not used in place.
     """
 
     config: BenchmarkConfig
@@ -197,7 +197,7 @@ class Preparation:
         )
 
     def _data_change(self, provenance: Mapping[str, Any]) -> str | None:
-        """Return the change to a local dataset, if any; check_same_objects() checks those in S3."""
+        """Return the change to a local dataset, if any; check_same_objects() is for those in S3."""
         section = self.config.dataset
         if section is None or section.is_remote:
             return None
@@ -297,7 +297,7 @@ class Preparation:
         return lambda: _UploadedDataset(found.uri, found.digest, folders, found, validation)
 
     def _existing_image(self) -> str | None:
-        """Return the URI of the configured image or the unmodified container; None to build one."""
+        """Return the URI of the given image or container, or None if an image must be built."""
         if not self.config.runs_unmodified_container:
             return self.config.image.uri
         container = str(self._with_container().uri)

@@ -1,4 +1,4 @@
-"""Compares a sweep with its benchmark's history; an alarm sends an event and fails the run."""
+"""Compare a sweep with its benchmark's history; an alarm sends an event and fails the run."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def alarm_on_regression(
         config: The benchmark.
         report: The sweep's report.
         tolerance: Fraction by which a sweep may be slower.
-        reference: First sweep from which the level is learned; None for the first of the trend.
+        reference: First sweep from which the level is learned, or None for the trend's first.
 
     Returns:
-        The verdict; None if neither this sweep nor an earlier one has a completed run.
+        The verdict, or None if neither this sweep nor an earlier one has a completed run.
 
     Raises:
         RegressionEstablished: The sweep raises an alarm; the event has been sent.

@@ -1,4 +1,4 @@
-"""Detects changes, since validation, to a dataset that is used in place in S3.
+"""Detect changes to a dataset that is used in place in S3 since it was validated.
 
 Jobs read its prefix as it is when they start, and earlier contents cannot be restored, so it is
 listed again before the first job, before a sweep is resumed, and after the last job.
@@ -32,7 +32,7 @@ _CHANGE = "dataset_change"
 
 
 def remote_source(config: BenchmarkConfig) -> RemoteSource | None:
-    """Return the place of the config's dataset in S3; None if it is elsewhere or there is none."""
+    """Return the config's dataset in S3, or None if it is elsewhere or there is none."""
     section = config.dataset
     is_remote = section is not None and section.is_remote
     return RemoteSource(config.platform, section) if section and is_remote else None
@@ -78,13 +78,13 @@ def with_changes(
     if source is None or _CHANGE in provenance:
         return dict(provenance)
     changes: list[str] = []
-    with best_effort("cannot tell whether the dataset changed while the sweep ran"):
+    with best_effort("could not check whether the dataset changed while the sweep ran"):
         try:
             now = describe_remote_dataset(source)
         except DatasetMissing as error:
             changes = [str(error)]
         except DatasetRefused as error:
-            logger.warning("cannot tell whether the dataset changed: %s", error)
+            logger.warning("could not check whether the dataset changed: %s", error)
         else:
             if not now.is_named(provenance["dataset_digest"]):
                 changes = _changes(now, sweep)

@@ -1,8 +1,8 @@
-"""Handling of SIGTERM and Ctrl-C: the first one ends the run cleanly, despite later SIGTERMs.
+"""Handle SIGTERM and Ctrl-C: the first signal ends the run cleanly, despite later SIGTERMs.
 
-CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and its
-leader); a second one must not interrupt the stopping of jobs. Later SIGTERMs are therefore ignored
-while the run ends, which has a deadline; a second Ctrl-C ends the process at once.
+CI systems and service managers send several signals (SIGINT and then SIGTERM, or SIGTERM to the
+group and its leader), but a second one must not interrupt the stopping of jobs. Later SIGTERMs are
+therefore ignored while the run ends, which has a deadline. A second Ctrl-C exits immediately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENDED_AT_ONCE = (
 )
 
 _CANCEL = signal.SIGUSR1
-"""Signal to the main thread from the thread that learns of a cancellation."""
+"""Signal to the main thread from the thread that detects a cancellation."""
 
 
 class EndSignals:
@@ -42,7 +42,7 @@ class EndSignals:
         self.raised = False
         """True once a signal has arrived; KeyboardInterrupt was raised, or will be after `held`."""
         self.held = False
-        """True while Prefect's own code runs, which would treat an exception as the run's crash."""
+        """True while Prefect's own code runs, which would report an exception as a crash."""
         self.is_shielded = False
         """True while the flow is ending because of a SIGTERM or a cancellation in Prefect."""
 
@@ -60,7 +60,7 @@ class EndSignals:
                 raise KeyboardInterrupt
 
     def release(self) -> None:
-        """Let signals raise KeyboardInterrupt again; raise it now if one came while `held`."""
+        """Let signals raise KeyboardInterrupt again; raise it now if one arrived while `held`."""
         self.held = False
         if self.raised:
             STOP.interrupted = True
@@ -84,11 +84,11 @@ def interrupts_deferred() -> Iterator[None]:
 
 @dataclass
 class Ending:
-    """State of a flow that may be ended from outside."""
+    """State of a flow that can be cancelled or terminated."""
 
     signals: EndSignals = field(default_factory=EndSignals)
     terminated: bool = False
-    """True once a SIGTERM has come; Prefect derives the run's state from it."""
+    """True once a SIGTERM has arrived, from which Prefect derives the run's state."""
     begun: bool = False
 
     def interrupt(self) -> None:
@@ -98,7 +98,7 @@ class Ending:
             signal.pthread_kill(main, _CANCEL)
 
     is_interruptible: bool = False
-    """True if the flow runs in the main thread; otherwise only its waits end."""
+    """True if the flow runs in the main thread; otherwise only its waits are interrupted."""
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def first_sigterm_only() -> Iterator[Ending]:
 
 
 def _handle_sigterm(handler: Any, instead_of: Any) -> None:
-    """Install a SIGTERM handler; if it replaces Prefect's, register it as Prefect's, too.
+    """Install a SIGTERM handler; if it replaces Prefect's handler, register it in Prefect as well.
 
     Prefect's runner asks a run's process if it will treat SIGTERM as a cancellation. The process
     confirms only while the handler in force is prefect.utilities.engine's own; otherwise the run

@@ -1,4 +1,4 @@
-"""Runs a sweep: one training job per point, in the planned order, continuing after failures.
+"""Run a sweep: one training job per point, in the planned order, continuing after failures.
 
 nodesweep/scaling/planning/queue.py makes the decisions; this file carries them out.
 """
@@ -174,7 +174,7 @@ class _Sweep:
         self._logged_type: str | None = None
 
     def run(self) -> None:
-        """Run until every point has its outcome, or none is left to try."""
+        """Run until every point has an outcome, or no point can be tried."""
         self._count_earlier()
         queue = self.queue
         queue.is_proven = queue.is_proven or is_code_proven(self._store, queue.code_digest)
@@ -208,7 +208,7 @@ class _Sweep:
                 return order
 
     def _log_decision(self) -> None:
-        """Log a sequential or probe sweep's results and the reason for its next jobs, each once."""
+        """Log new results of a sequential or probe sweep, and the reason for its next jobs."""
         self._log_kept()
         self._log_left_out()
         self._log_selected_type()
@@ -289,7 +289,7 @@ class _Sweep:
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
         """Claim the job and submit it.
 
-        Return the queue's next order if there is one; None to ask the queue for it.
+        Return the queue's next order, or None to ask the queue for it.
         """
         name, queue = order.job_name, self.queue
         claim = claim_job(
@@ -330,8 +330,8 @@ class _Sweep:
     def _handle_refusal(self, order: Submit, error: JobRefused) -> Wait | Refuse:
         """Report a refusal to the queue, and wait if only time can free quota.
 
-        A lack of quota may be temporary. If no job of this sweep can free any, this sleeps for a
-        poll interval, backing off to a minute.
+        A lack of quota may be temporary. If no job of this sweep can free quota, sleep for a
+        poll interval, increasing up to a minute.
         """
         is_quota = isinstance(error, QuotaReached)
         if is_quota:
@@ -351,9 +351,9 @@ class _Sweep:
         return decision
 
     def _record_refusal(self, order: Refuse) -> None:
-        """Record the outcome of a refused attempt, except for the repeat of a contended run.
+        """Record a refused attempt as failed, unless it would only have repeated a contended run.
 
-        The first attempt that the budget refuses is also announced as an event.
+        A Prefect event is emitted for the first attempt that is refused because of the budget.
         """
         if order.attempt.is_repeat:
             logger.info("%s was not run: %s", order.job_name, order.reason)
@@ -423,7 +423,7 @@ class _Sweep:
 
 
 def job_limits(training: TrainingConfig, sweep: SweepConfig) -> JobLimits:
-    """Return the limits on the time a job may wait and run.
+    """Return the limits on how long a job may wait and run.
 
     A spot job may wait for capacity in between; the platform limits its running and waiting time
     together.
@@ -443,7 +443,7 @@ def submit_point(
         steps: Number of steps to train for, if the sweep has determined it.
 
     Returns:
-        The job's status; None if the sweep was stopped.
+        The job's status, or None if the sweep was stopped.
 
     Raises:
         JobRefused: The backend did not accept the job.

@@ -1,4 +1,4 @@
-"""Validates tables in S3: on this machine, or with one Spark Processing job next to the data.
+"""Validate tables in S3, on this machine or with a Spark Processing job next to the data.
 
 A retried flow run finds its job by name; the job ends with the flow run, just as training jobs do
 (flows/stages/ending.py).
@@ -62,14 +62,14 @@ from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = event_extra("message", stage="dataset")
 _MOST_JOBS = 99
-"""Maximum jobs per sweep: the name has two digits for the number."""
+"""Maximum jobs per sweep, because the name has two digits for the number."""
 
 
 def log_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None:
     """Log the engine that validates a dataset of this size, and the reason.
 
     Returns:
-        The record of the choice; None if the config does not configure an engine.
+        The record of the choice, or None if the config does not configure an engine.
     """
     if section.validation is None:
         if (hint := size_hint(section, size_bytes)) is not None:
@@ -91,7 +91,7 @@ class Validation:
 
     Attributes:
         config: The benchmark.
-        source: The place of its dataset.
+        source: The dataset in S3.
         backend: The platform's backend.
     """
 
@@ -208,7 +208,7 @@ class Validation:
         raise ValidationJobFailed(failed)
 
     def _store_log(self, sweep: str, ended: JobStatus) -> Iterable[LogLine]:
-        """Store an ended job's log next to its sweep's report; return it, () without instances."""
+        """Store an ended job's log next to the report; return it, or () if no instances started."""
         if ended.started_at is None:
             return ()
         folder = Path(self.config.report.directory) / sweep / names.LOGS

@@ -1,8 +1,8 @@
 """Follow the logs of running jobs, and merge all nodes' new lines by time into the run's log.
 
 Views get every line, with its origin (nodesweep/events.py). Prefect gets at most 10 lines per job
-and poll, in bursts of 20 and at 60 a minute, so that a chatty job does not fill its database;
-omitted lines are counted, with a pointer to the whole log.
+and poll, in bursts of 20 and at 60 a minute, so that a chatty job does not fill its database.
+Omitted lines are counted, with a pointer to the full log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Followed:
 
 
 class LogFollower:
-    """Follows the logs of all nodes of each job, and drops a job whose log can't be read."""
+    """Follows the logs of all nodes of each job, except for jobs whose log can't be read."""
 
     def __init__(
         self, open_log: Callable[[str, datetime], JobLog], clock: Clock | None = None
@@ -53,7 +53,7 @@ class LogFollower:
         return job_name in self._stepped
 
     def last_step(self, job_name: str) -> Step | None:
-        """Return the furthest step reported in the job's lines so far; None before the first."""
+        """Return the furthest step reported in the job's lines so far, or None before the first."""
         return self._last_steps.get(job_name)
 
     def begin(
@@ -62,7 +62,7 @@ class LogFollower:
         since: datetime,
         is_step: Callable[[str], bool] = lambda line: False,
     ) -> None:
-        """Follow these jobs from `since` on; those already followed continue where they are.
+        """Follow these jobs from `since` on; jobs already followed continue where they are.
 
         `is_step` recognizes the lines that count for has_stepped().
         """
@@ -73,9 +73,9 @@ class LogFollower:
                 self._followed[name] = _Followed(self._open_log(name, since), lines)
 
     def poll(self, job_name: str) -> None:
-        """Log a job's new lines: the newest within the limits, and a count of the others.
+        """Log the newest of a job's new lines within the limits, and the number of other lines.
 
-        Makes one call; the next poll reads further lines.
+        This makes one call; the next poll reads further lines.
         """
         if job_name in self._unreadable:
             return

@@ -1,4 +1,4 @@
-"""Choose the backend of a platform, and what every backend can do.
+"""Select the backend of a platform, and define what every backend provides.
 
 A backend is a folder next to this file, whose module `backend` has a function bind().
 """
@@ -28,28 +28,28 @@ _BINDING = threading.RLock()
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """A platform's backend, made once per process. Making one is quick, and so is rendering.
+    """A platform's backend, created once per process; neither this nor rendering is slow.
 
     Attributes:
         platform: the config's platform.
-        is_aws: True if its calls are AWS's, or a local platform's.
+        is_aws: True if it calls AWS, or a local platform that emulates AWS.
         request: the backend's name for a job's request.
-        sending_calls: the AWS calls that send one.
-        store: the store of the platform's sweeps and their history; not called yet.
+        sending_calls: the AWS calls that submit a job.
+        store: the store of the platform's sweeps and their history.
         kind: the platform's kind: AWS, emulated or simulated.
         render: returns a job's request; see nodesweep.scaling.job.Render.
-        launcher: returns the launcher; with quick=True, its calls give up after seconds rather than
-            minutes, for optional queries.
-        validations: the same for the jobs that validate datasets, which are only watched and ended.
+        launcher: returns the launcher; with quick=True, its calls time out after seconds rather
+            than minutes, for optional queries.
+        validations: the same for validation jobs, which are only watched and stopped.
         check_account: runs the rules that query the platform before a run.
         read_nodes: returns the lines of every node of an ended job.
-        read_metrics: returns the metrics.json of a sweep's job; None if there is none.
-        code_uri: returns where jobs find the packed code of a key.
-        send_code: stores packed code there, unless it is there already.
-        shared_folder: returns where jobs read a folder of this machine without a copy; None if it
-            has to be uploaded.
-        shape_problems: returns what is wrong with a request, as far as that is known offline.
-        slow_modules: what the launcher imports, to be imported ahead.
+        read_metrics: returns the metrics.json of a sweep's job, or None if there is none.
+        code_uri: returns the URI at which jobs find packed code by its key.
+        send_code: stores packed code at this URI, unless it exists.
+        shared_folder: returns the path at which jobs read a local folder in place, or None if the
+            folder has to be uploaded.
+        shape_problems: returns the problems of a request that can be found offline.
+        slow_modules: modules that the launcher imports, to be imported ahead of time.
         describe_capacity: returns lines on the availability and cost of a sweep's nodes, for
             `plan --online`; none if the platform does not sell nodes.
         read_utilisation: returns the mean utilisation of an ended job's nodes in percent, by
@@ -78,9 +78,9 @@ class Backend:
 
     @cached_property
     def budget(self) -> CallBudget:
-        """The budget of this process's watches.
+        """The call budget shared by all watches of this process.
 
-        It is shared, since each watch ends with the first job and the next one starts at once.
+        A watch ends with the first job that ends, and the next watch starts immediately.
         """
         return CallBudget(self.platform.calls_per_second, BURST_CALLS, Clock())
 
@@ -99,12 +99,12 @@ class Backend:
         return read_job_log(self.read_nodes, job, folder)
 
     def save_log(self, job_name: str, folder: Path) -> list[Path]:
-        """Save the log of an ended job in a folder, a file for each node; return the files."""
+        """Save the log of an ended job in a folder, one file per node; return the files."""
         return save_log(self.read_nodes(job_name), job_name, folder)
 
 
 def backend_of(platform: PlatformConfig) -> Backend:
-    """Return the platform's backend; runs of one process share it, and so its budget of calls."""
+    """Return the platform's backend, which all runs of a process share with its call budget."""
     with _BINDING:
         return _bound(platform)
 

@@ -25,34 +25,37 @@ from nodesweep.scaling.job import JobStatus, LogLine
 
 logger = logging.getLogger("nodesweep.results")
 ReadNodes = Callable[[str], Mapping[str, Iterable[LogLine]]]
-"""Returns the lines of every node of an ended job, with secrets masked; a node without a log has
-none. May call the backend."""
+"""Function that returns the lines of every node of an ended job, with secrets masked.
+
+A node without a log has no lines. The function may call the backend.
+"""
 LOG_TAIL_LINES = 500
-"""Lines per node: the toolkit and launcher add up to a hundred after the program's last line."""
+"""Lines per node; the toolkit and launcher add up to 100 lines after the program's last one."""
 SETTLING_SECONDS = 120.0
-"""Seconds after a job's end in which lines and files may still arrive.
+"""Seconds after a job's end during which lines and files can still arrive.
 
 NFS clients cache attributes for up to 60 s (acregmax and acdirmax in nfs(5)); CloudWatch Logs
 documents no limit.
 """
 FINAL_SECONDS = 3600.0
-"""Seconds after a job's end from which a node without lines is not expected to get any."""
+"""Seconds after a job's end after which a node without lines is not expected to get any."""
 BY_TIME = attrgetter("unix_milliseconds")
 _NODE = re.compile(r"[a-z]+-\d+")
-"""The host of a node's lines, unlike that of a Slurm job's script."""
+"""Pattern of a node's host name, which excludes the script of a Slurm job."""
 
 
 class _Shortened(Exception):
-    """The platform has fewer lines of a node than the saved copy."""
+    """The platform has fewer lines of a node's log than the saved copy."""
 
 
 @patient
 def read_job_log(read_nodes: ReadNodes, job: JobStatus, folder: Path) -> Iterable[LogLine]:
-    """Return all nodes' lines of an ended job's log in time order, and save the log in `folder`.
+    """Return the log lines of all nodes of an ended job by time, and save the log in `folder`.
 
-    A completed job's log is read until is_saved() returns True. Any other job's is read again,
-    because its last lines matter; the saved copy is used if the platform has deleted its own. A log
-    that cannot be read only causes a warning, and one that cannot be saved is returned anyway.
+    The log of a completed job is read until is_saved() returns True. The log of any other job is
+    always read again, because its last lines matter. If the platform has deleted it, the saved copy
+    is used. A log that can't be read only causes a warning; one that can't be saved is returned
+    anyway.
     """
     if not job.completed or not is_saved(job, folder):
         with best_effort(f"the log of {job.name} can't be read"):
@@ -65,10 +68,10 @@ def read_job_log(read_nodes: ReadNodes, job: JobStatus, folder: Path) -> Iterabl
 
 
 def is_saved(job: JobStatus, folder: Path) -> bool:
-    """Return True if an ended job's log is saved in `folder` for good.
+    """Return True if the complete log of an ended job is saved in `folder`.
 
-    It is if it has a file of every node, each saved SETTLING_SECONDS after the job's end or later;
-    from FINAL_SECONDS on, files of some nodes are enough.
+    A log is complete if every node has a file that was saved at least SETTLING_SECONDS after the
+    job's end. After FINAL_SECONDS, files of some nodes are enough.
     """
     key, ended_at = names.parse_job_name(job.name), job.ended_at or job.changed_at
     nodes = job.nodes if key is None else key.nodes  # a list of jobs has no number of nodes
@@ -80,14 +83,14 @@ def is_saved(job: JobStatus, folder: Path) -> bool:
 
 
 def saved_files(job_name: str, folder: Path) -> list[Path]:
-    """Return the files of a job's saved log, one for each node that has lines."""
+    """Return the files of a job's saved log, one per node with lines."""
     return sorted(folder.glob(names.log_file(job_name, "*")))
 
 
 def save_log(nodes: Mapping[str, Iterable[LogLine]], job_name: str, folder: Path) -> list[Path]:
-    """Save the lines of every node of a job in a file of its own, and return the job's files.
+    """Save the lines of each node of a job in a separate file, and return the job's files.
 
-    A node keeps its file if the platform has deleted some of its lines.
+    A node's existing file is kept if the platform has deleted some of its lines.
     """
     for host, lines in nodes.items():
         rest = iter(lines)
@@ -112,14 +115,13 @@ def _write_log(path: Path, lines: Iterable[LogLine]) -> None:
             earlier -= 1
         if earlier > 0:
             raise _Shortened
-    path.touch()  # a copy that was kept is the latest one, too
+    path.touch()  # an existing copy that was kept is up to date
 
 
 def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
     """Return the last lines of every node of a log, in time order, as "algo-N: text".
 
-    The limit is per node, so that others do not crowd out the one that failed first and fell
-    silent.
+    The limit is per node, so that other nodes do not crowd out the one that failed first.
     """
     last: defaultdict[str, deque[LogLine]] = defaultdict(lambda: deque(maxlen=lines))
     for line in log:
@@ -145,7 +147,7 @@ def _host_of(path: Path) -> str:
 
 
 def _milliseconds(iso: str) -> int | None:
-    """Return the Unix time in ms at the start of a saved line; None if there is none."""
+    """Return the Unix time in ms at the start of a saved line, or None if there is none."""
     try:
         return round(datetime.fromisoformat(iso).timestamp() * 1000) if iso.endswith("Z") else None
     except ValueError:

@@ -1,8 +1,8 @@
-"""Where a sweep's small objects are kept: records, heartbeats, claims, history.
+"""Store a sweep's small objects: records, heartbeats, claims and history.
 
-Readers on other machines see an object whole or not at all, and as soon as put() has returned. On
-AWS this is a bucket (nodesweep/launch/sagemaker/store.py), on a cluster a folder of the shared file
-system.
+Readers on other machines see an object completely or not at all, and as soon as put() has returned.
+On AWS, the store is a bucket (nodesweep/launch/sagemaker/store.py), on a cluster, it is a folder on
+the shared file system.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ from nodesweep.errors import BackendUnavailable, BackendUnusable, PreflightRefus
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object's body, and the times when it was last written and when it was read.
-
-    Both times are by the store's own clock.
-    """
+    """An object's body, and the times at which it was written and read, by the store's clock."""
 
     body: bytes
     written_at: datetime
@@ -43,10 +40,10 @@ class Store(Protocol):
         """The first part of all keys, see nodesweep/scaling/names.py."""
 
     def quick(self) -> Store:
-        """Return this store, whose calls give up after seconds rather than minutes."""
+        """Return this store with calls that time out after seconds rather than minutes."""
 
     def prepare(self) -> None:
-        """Verify that the store can be used, or create it where the config permits.
+        """Verify that the store can be used, or create it if the config allows it.
 
         Raises:
             PreflightRefused: it can't be used.
@@ -55,18 +52,18 @@ class Store(Protocol):
     def put(self, key: str, body: bytes, only_if_absent: bool = False) -> bool:
         """Write an object.
 
-        With `only_if_absent`, return False instead of replacing an existing object. Of several
-        processes, exactly one then gets True.
+        If `only_if_absent` is True, return False instead of replacing an existing object. Only one
+        of several processes then gets True.
         """
 
     def get(self, key: str) -> bytes | None:
-        """Return the object's body; None if it does not exist."""
+        """Return the object's body, or None if it does not exist."""
 
     def read(self, key: str) -> StoredObject | None:
-        """Return the object with its times; None if it does not exist."""
+        """Return the object with its times, or None if it does not exist."""
 
     def written_at(self, key: str) -> datetime | None:
-        """Return the time of the object's last writing; None if it does not exist."""
+        """Return the time at which the object was last written, or None if it does not exist."""
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with the prefix, in order."""
@@ -75,7 +72,7 @@ class Store(Protocol):
         """Return the distinct parts of keys between the prefix and the next slash, in order."""
 
     def delete(self, key: str) -> None:
-        """Delete the object; one that does not exist is fine."""
+        """Delete the object, if it exists."""
 
     def uri(self, key: str) -> str:
         """Return the object's URI, for messages and records."""
@@ -86,10 +83,10 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class FolderStore:
-    """A store in a folder of a file system that all its users share.
+    """A store in a folder on a shared file system.
 
-    Relies on what POSIX promises for rename and link, as NFS, Lustre and GPFS do. Unlike in a
-    bucket, no key may be a folder of another key.
+    It relies on the POSIX guarantees for rename and link, which NFS, Lustre and GPFS provide.
+    Unlike in a bucket, a key must not be the folder of a different key.
 
     Attributes:
         root: the folder.
@@ -100,7 +97,7 @@ class FolderStore:
     prefix: str = "nodesweep"
 
     def quick(self) -> FolderStore:
-        """Return the store itself: only its file system decides how long a call takes."""
+        """Return the store itself, because the time of a call depends only on the file system."""
         return self
 
     def prepare(self) -> None:
@@ -171,7 +168,7 @@ class FolderStore:
         return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
 
     def delete(self, key: str) -> None:
-        """Delete the object; see Store. Empty folders stay."""
+        """Delete the object, but not empty folders; see Store."""
         path = self._path(key)
         with reachable(path):
             path.unlink(missing_ok=True)
@@ -200,7 +197,7 @@ class FolderStore:
 
 
 def _time_in(folder: Path) -> datetime:
-    """Return the time of the file server, which stamps a new file with it."""
+    """Return the file server's time, which is the modification time of a new file."""
     probe = folder / f".now.{uuid4().hex}"
     probe.touch()
     try:

@@ -1,10 +1,11 @@
-"""One watcher for all running jobs of a sweep: its training jobs, or its Processing job.
+"""Watch all running jobs of a sweep: its training jobs, or its Processing job.
 
-On AWS, a poll is one Describe per job, and one S3 GetObject for `is_stopped`; between polls come
-one or more FilterLogEvents (quota: 5 a second per account and region; AWS publishes none for
-Describe). All but the GetObject are within a CallBudget of platform.calls_per_second. Pauses grow
-1.3-fold from `poll_seconds` up to 4 times that while nothing changes, ±20%, so an end is noticed at
-most 4.8 `poll_seconds` later, plus 1 s per job beyond the burst at one call a second.
+On AWS, a poll makes one Describe call per job, and one S3 GetObject for `is_stopped`. Between polls
+there are one or more FilterLogEvents calls (quota: 5 per second, account and region; AWS publishes
+none for Describe). All of them except GetObject are limited to platform.calls_per_second by a
+CallBudget. While nothing changes, pauses (±20%) grow 1.3-fold from `poll_seconds` up to 4 times
+that. So an end is noticed after at most 4.8 `poll_seconds`, plus, at one call per second, 1 s per
+job beyond the burst.
 """
 
 from __future__ import annotations
@@ -23,15 +24,14 @@ from nodesweep.polling import CallBudget, Clock, Progress, intervals
 from nodesweep.scaling.job import TRAINING_PHASE, JobStatus
 from nodesweep.scaling.outcome.line_kinds import Step
 
-# Enough for short jobs that are polled twice a second: the polls and log calls of about their first
-# ten seconds, or of their end.
+# Enough for about ten seconds of polls and log calls of short jobs that are polled twice a second.
 BURST_CALLS = 20
 SPARE_CALLS = 10
-"""Calls of the budget that log reading leaves for the next poll."""
+"""Number of calls in the budget that log reading leaves for the next poll."""
 UNKNOWN_PHASE = "not known yet"
 """The phase of a job that its backend has not reported yet."""
 WRITES_LOG = (TRAINING_PHASE, "Uploading")
-"""Phases in which the program runs, or has just run."""
+"""Phases in which the program is running or has just run."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Wording:
         not_started: text about a job that exceeds its time in the queue.
         not_ended: text about a job that exceeds its runtime.
         logger: name of the logger.
-        stage: stage of the events; None for that of the logger.
+        stage: stage of the events, or None for the logger's stage.
     """
 
     not_started: str = "has not started training after {:.0f} s"
@@ -71,7 +71,7 @@ class JobProgress:
 
     @property
     def text(self) -> str:
-        """The progress in words: "Training, step 142 of 350"."""
+        """The progress as text, such as "Training, step 142 of 350"."""
         if self.step is None:
             return self.state
         of = "" if self.step.of is None else f" of {self.step.of}"
@@ -80,9 +80,9 @@ class JobProgress:
 
 @dataclass
 class JobWait:
-    """The start times of waits for a job's end, by the watcher's clock.
+    """The times at which waits for a job's end started, by the watcher's clock.
 
-    It outlives a watch, which ends when any job does.
+    It outlives a watch, which ends as soon as any job has ended.
     """
 
     stopped_at: float | None = None
@@ -92,7 +92,7 @@ class JobWait:
 
 @dataclass
 class _Job:
-    """A watched job; times without a date are by the watcher's clock."""
+    """A watched job; times in seconds are by the watcher's clock."""
 
     name: str
     wait: JobWait
@@ -112,7 +112,7 @@ class _Job:
 
     @property
     def ended(self) -> JobStatus | None:
-        """The status of a job that has ended or was given up on; None for others."""
+        """The status of a job that has ended or was given up on, or None."""
         if self.given_up is not None:
             return replace(self.status or JobStatus(self.name, "running"), reason=self.given_up)
         return self.status if self.status is not None and self.status.has_ended else None
@@ -132,12 +132,12 @@ def watch(
     on_poll: Callable[[Mapping[str, str]], None] = lambda states: None,
     wording: Wording = OF_TRAINING,
 ) -> list[JobStatus]:
-    """Wait until at least one job has ended, and return the statuses of those that have.
+    """Wait until at least one job has ended, and return the statuses of ended jobs.
 
-    Logs the jobs' states. A job past a limit, or of a stopped sweep, is stopped and waited for. The
-    watch gives up on a job that has not ended 300 s after it was stopped, or that its backend has
-    not known for as long: it returns the last status, which is not final, with a reason. An error
-    of describe() is raised, and the caller can watch again.
+    The states of the jobs are logged. A job that exceeds a limit, or belongs to a stopped sweep, is
+    stopped and waited for. The watch gives up on a job that has not ended 300 s after it was
+    stopped, or that its backend has not reported for 300 s. It then returns the last status, which
+    is not final, with a reason. Errors of describe() propagate, and the caller can watch again.
 
     Args:
         launcher: the launcher of the jobs.
@@ -145,13 +145,13 @@ def watch(
         poll_seconds: shortest pause between two polls.
         limits: time limits of a job.
         clock: the source of time.
-        budget: the budget of all API calls here except those of `is_stopped`.
-        follow: reads a job's log, in the middle of each pause while the job trains, and at its end.
-        is_stopped: called at every poll; True stops all jobs.
-        waits: carries the 300 s over from one watch of a job to the next.
-        has_stepped: if given, the wait also ends, without statuses, once it returns True for a
-            job; every log is then read in every pause.
-        on_poll: called with each job's state after every poll at which none has ended.
+        budget: the budget of all API calls except those of `is_stopped`.
+        follow: reads a job's log in the middle of each pause while the job trains, and at its end.
+        is_stopped: called in every poll; if it returns True, all jobs are stopped.
+        waits: keeps track of the 300 s across several watches of a job.
+        has_stepped: if given, all logs are read in every pause, and the wait also ends, without
+            statuses, once it returns True for a job.
+        on_poll: called with the state of each job after every poll in which none has ended.
         wording: the messages.
     """
     waits = {} if waits is None else waits
@@ -198,7 +198,7 @@ class _Watcher:
 
     @property
     def states(self) -> dict[str, str]:
-        """Each job's state, as last reported."""
+        """The last reported state of each job."""
         return {job.name: job.state for job in self._jobs}
 
     def poll(self) -> tuple[bool, list[JobStatus]]:
@@ -219,9 +219,9 @@ class _Watcher:
         return bool(changed), [job.ended for job in ended if job.ended is not None]
 
     def _has_changed(self, job: _Job, status: JobStatus | None) -> bool:
-        """Note the job's status, and return True if it has changed.
+        """Record the job's status, and return True if it has changed.
 
-        Give up on a job that has been unknown to its backend for STOPPING_SECONDS.
+        Give up on a job that its backend has not reported for STOPPING_SECONDS.
         """
         if status is None:
             now = self._clock.monotonic()
@@ -261,7 +261,7 @@ class _Watcher:
         self._request_stop(job)
 
     def _request_stop(self, job: _Job) -> None:
-        """Request the stop, to be repeated if the job is still unknown or the call fails."""
+        """Request the stop, which is repeated later if the job is unknown or the call fails."""
         self._budget.take()
         try:
             job.wait.stop_accepted = self._launcher.stop(job.name)
@@ -283,14 +283,14 @@ class _Watcher:
         )
 
     def _details(self, job: _Job) -> str:
-        """Return the platform's message, or the deadline of a waiting job if it gives none."""
+        """Return the platform's message, or the deadline of a waiting job if there is none."""
         until = self._waits_until(job)
         if until is None or (job.status is not None and job.status.message is not None):
             return job.message
         return f"gives up at {until:%Y-%m-%d %H:%M:%S} UTC"
 
     def _waits_until(self, job: _Job) -> datetime | None:
-        """Return the deadline of a job that waits to start; None for others."""
+        """Return the deadline of a job that waits to start, or None for other jobs."""
         status = job.status
         if status is None or job.ended is not None or status.started_at is not None:
             return None
@@ -311,10 +311,10 @@ class _Watcher:
         )
 
     def follow_logs(self, all_of_them: bool) -> None:
-        """Read the logs of training jobs, longest unread first.
+        """Read the logs of training jobs, starting with the one not read for the longest time.
 
-        Always reads the first; the others only if the budget has calls to spare, or with
-        `all_of_them`.
+        The first log is always read, the others only if the budget has calls to spare or
+        `all_of_them` is True.
         """
         training = [job for job in self._jobs if job.state in WRITES_LOG]
         for index, job in enumerate(sorted(training, key=lambda job: job.followed_at)):
@@ -333,10 +333,10 @@ def _change_key(status: JobStatus) -> tuple[Any, ...]:
 def exceeded_limit(
     status: JobStatus, limits: JobLimits, now: datetime, wording: Wording = OF_TRAINING
 ) -> str | None:
-    """Return the limit that a running job exceeds, in words; None if it exceeds none.
+    """Describe the limit that a running job exceeds, or return None if it exceeds none.
 
-    It uses the platform's own times, so that an adopted job gets no extra time. AWS rejects
-    callers whose clock is off by 5 minutes or more.
+    The platform's times are used, so that an adopted job gets no extra time. AWS rejects callers
+    whose clock is off by 5 minutes or more.
     """
     since = status.started_at or status.created_at
     if since is None:

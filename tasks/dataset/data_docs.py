@@ -1,4 +1,4 @@
-"""Render a validation's Data Docs: one self-contained HTML page.
+"""Render the Data Docs of a validation as one self-contained HTML page.
 
 Great Expectations' own page (1.24.1) is not used: it loads fifteen stylesheets and scripts from six
 hosts and a logo from a seventh, inserts values unescaped (a cell with a script tag runs), and
@@ -17,7 +17,7 @@ from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 
 FILES_SHOWN = 200
-"""Maximum rows in the table of files, failing files first; keeps a large dataset's page small."""
+"""Number of files in the table, failing ones first; more only if more files fail."""
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -84,7 +84,7 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
 
 
 def render_data_docs(report: ValidationReport) -> str:
-    """Return the page as a string; every value from the data is escaped."""
+    """Return the page as a string, in which every value from the data is escaped."""
     files = sorted(report.files, key=lambda file: file.success)
     shown = max(FILES_SHOWN, sum(not file.success for file in files))
     return _page().render(

@@ -1,8 +1,8 @@
-"""The dataset as local files: find them, hash them, upload them to a content-addressed prefix.
+"""Find, hash and upload the files of a local dataset to a content-addressed prefix.
 
-A prefix is complete when its manifest exists and every object it lists has its size. The manifest
-is written last, so an interrupted upload is completed file by file, each checked against its
-SHA-256 (tasks/dataset/sending.py).
+A prefix is complete if its manifest exists and every object in the manifest has the expected size.
+The manifest is written last, so an interrupted upload is resumed file by file. Objects that exist
+are checked against the file's SHA-256 (tasks/dataset/sending.py).
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ class UploadResult:
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """The dataset's files, sorted, and the other names below its source."""
+    """The dataset's files, sorted, and all names found below its source."""
 
     paths: tuple[Path, ...]
     names: Names
 
 
 def list_directory(config: DatasetConfig) -> LocalFiles:
-    """Return the files of the format below a local source, without reading them.
+    """Return the dataset's files below a local source, without reading them.
 
     Raises:
         DatasetMissing: there are none.
-        DatasetRefused: a name is not valid in a key, a file is too large for an object, or a link
-            is broken or points outside the source.
+        DatasetRefused: a name is not a valid S3 key, a file is too large for S3, or a link is
+            broken or points outside the source.
     """
     source = Path(config.source)
     if not source.is_dir():
@@ -101,7 +101,7 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
                 f"dataset.source: {source / it.name} {it.why}{outside if it.is_outside else ''}"
             )
     by_name = {path.relative_to(source).as_posix(): path for path in walked.files}
-    # Names of files that are not tables may be any bytes: they are shown, not sent.
+    # Files that are not tables can have any bytes in their names, which are only displayed.
     names_below = classify_names(config, by_name)
     found = Names(names_below.data, walked.left_out, names_below.others)
     if not found.data:
@@ -125,10 +125,10 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
 
 
 def scan_directory(config: DatasetConfig) -> Dataset:
-    """Return every file of the format below a local source, hashed and sorted by name.
+    """Hash the dataset's files below a local source, and return them sorted by name.
 
-    A file unchanged since it was last hashed is not read (tasks/dataset/hashing.py). Raises the
-    errors of list_directory().
+    Files that have not changed since they were last hashed are not read again
+    (tasks/dataset/hashing.py). Raises the same errors as list_directory().
     """
     source, paths = Path(config.source), list_directory(config).paths
     files = tuple(
@@ -150,7 +150,7 @@ def _is_no_text(path: Path) -> bool:
 
 
 def check_keys(dataset: Dataset, config: DatasetConfig, first: str) -> None:
-    """Check that every file's key in the bucket, which begins with `first`, is within S3's limit.
+    """Check that the S3 keys of all files, which start with the prefix `first`, are short enough.
 
     Raises:
         DatasetRefused: a key would be too long.
@@ -191,7 +191,8 @@ def upload(
         may_be_there = present.get(key) == file.size_bytes
         return send_file(s3, platform.bucket, key, file, may_be_there, meter.add)
 
-    # Large files go one at a time, with their parts in parallel: never more calls than connections.
+    # Large files are sent one at a time, with their parts in parallel, so that there are never more
+    # calls than connections.
     sent = [send(file) for file in dataset.files if file.is_large]
     small = [file for file in dataset.files if file.is_small]
     others = [file for file in dataset.files if not file.is_large and not file.is_small]
@@ -215,12 +216,12 @@ def upload(
 
 
 def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[str, ...]:
-    """Return the folders directly under the source, each a channel, if dataset.channel is null.
+    """Return the top-level folders, each of which becomes a channel if dataset.channel is null.
 
-    Return an empty tuple otherwise.
+    Return an empty tuple if all files are in one channel.
 
     Raises:
-        DatasetRefused: a file is next to the folders, a folder's name is not a valid channel name,
+        DatasetRefused: a file is outside the folders, a folder's name is not a valid channel name,
             or there are too many folders.
     """
     if config.channel is not None:

@@ -1,4 +1,4 @@
-"""Build a validation's report from the findings made on this machine or by a Spark job.
+"""Build a validation report from the findings of a local validation or a Spark job.
 
 See tasks/dataset/validation.py and tasks/dataset/spark/contract.py.
 """
@@ -20,7 +20,7 @@ SECONDS_PER_DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Repeats:
-    """Rows with a repeated key in all files: `surplus` of `rows`, with sample keys and files."""
+    """Rows that repeat an earlier key: `surplus` of all `rows`, with example keys and files."""
 
     surplus: int
     rows: int
@@ -36,13 +36,13 @@ def dataset_report(
     modified: Mapping[str, float],
     now: datetime,
 ) -> ValidationReport:
-    """Return the report on every file and on the whole dataset.
+    """Return the report on the dataset and each of its files.
 
     Args:
         dataset: the config's dataset section.
-        reports: each file's report.
+        reports: the report on each file.
         types: the types of each column.
-        repeats: repeated keys; None if there are none, a string that says why they are unknown.
+        repeats: the repeated keys, None if there are none, or the reason why they are unknown.
         modified: modification time by file name, in Unix seconds.
         now: the time of the check.
     """
@@ -89,10 +89,10 @@ def file_report(
     Args:
         dataset: the config's dataset section.
         name: the file's name.
-        rows: its number of rows.
-        columns: its columns.
-        judged: suite positions that were evaluated.
-        failed: Great Expectations' details and exception info of each failure, by position.
+        rows: number of rows in the file.
+        columns: names of the file's columns.
+        judged: positions in the suite of the evaluated expectations.
+        failed: details and exception info from Great Expectations by position of the failure.
     """
     failures = [
         _from_details(details, raised, dataset, index, name, rows, columns)
@@ -130,8 +130,8 @@ def _from_details(
 ) -> Failure:
     """Return the failure of one expectation, as described by Great Expectations.
 
-    An expectation that could not be evaluated is critical regardless of its severity: nothing
-    was checked.
+    An expectation that could not be evaluated is critical regardless of its severity, because
+    nothing was checked.
     """
     spec, is_csv = dataset.expectations[index], dataset.format == "csv"
     details = _json_mapping(found)
@@ -159,7 +159,7 @@ def _json_mapping(value: object) -> dict[str, Any]:
 
 
 def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
-    """Return the message of a result's exception; None if there was none.
+    """Return the message of a result's exception, or None if it has none.
 
     The info is flat in some versions of Great Expectations, and has an entry per metric in others.
     """

@@ -1,9 +1,9 @@
-"""SHA-256 of a local dataset's files, cached between runs in $XDG_CACHE_HOME.
+"""Hash a local dataset's files with SHA-256, cached between runs in $XDG_CACHE_HOME.
 
 A file is not read again while its size, times, inode and device are unchanged. The times include
 the inode's change time, which no program can set back. A file that changed less than
-SETTLED_SECONDS before it was hashed is not cached, since a further change could get the same time
-(git's rule for its index: Documentation/technical/racy-git.txt).
+SETTLED_SECONDS before it was hashed is not cached, since a further change could get the same
+timestamp (git's rule for its index: Documentation/technical/racy-git.txt).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Mark:
-    """A file's status, which shows whether its bytes may have changed since they were read.
+    """The part of a file's status that changes when its content changes.
 
     Times are in nanoseconds.
     """
@@ -47,13 +47,13 @@ class Mark:
 
     @classmethod
     def of(cls, status: os.stat_result) -> Mark:
-        """Return the mark of a file's status."""
+        """Return the mark from the result of os.stat()."""
         return cls(
             status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
         )
 
     def is_settled(self, at: int) -> bool:
-        """Return True if the file's last change was long enough before `at`, in ns."""
+        """Return True if the file last changed long enough before `at` (Unix time in ns)."""
         return max(self.modified, self.changed) + SETTLED_SECONDS * 1e9 <= at
 
 
@@ -61,7 +61,7 @@ class Mark:
 class Hashed:
     """A file's size and SHA-256 (hex).
 
-    `mark` is the file's status when it was read; None if a later change might not alter it.
+    `mark` is the file's status when it was read, or None if a later change might not alter it.
     """
 
     size_bytes: int
@@ -70,7 +70,7 @@ class Hashed:
 
 
 def cache_file(config: DatasetConfig) -> Path:
-    """Return the path of this source and pattern's cache, below $XDG_CACHE_HOME or ~/.cache."""
+    """Return the cache file of the config's source and pattern, in $XDG_CACHE_HOME or ~/.cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     source_digest = canonical_digest([str(Path(config.source).resolve()), config.pattern])
     return cache / "nodesweep" / "hashes" / f"{source_digest[:32]}.json"
@@ -90,10 +90,11 @@ def hash_files(
     paths: Sequence[Path],
     now_ns: Callable[[], int] = time.time_ns,
 ) -> list[Hashed]:
-    """Return size and SHA-256 of each file, in the order of `paths`.
+    """Return the size and SHA-256 of each file, in the order of `paths`.
 
-    Files that differ from the cache are read, in parallel; the cache then holds exactly these
-    files. If it cannot be read or written, a warning is logged and all files are hashed.
+    Files that are not cached or have changed are read in parallel, and the cache is updated. A
+    warning is logged if the cache can't be read, in which case all files are hashed, or if it
+    can't be written.
 
     Raises:
         OSError: a file cannot be read.
@@ -146,13 +147,13 @@ def _hash(path: Path, passed: Callable[[int], None]) -> tuple[Mark, str, bool]:
 
 
 def _load_cache(cache: Path) -> dict[str, tuple[Mark, str]]:
-    """Return {name: (mark, SHA-256)}; empty for a file that is not a cache."""
+    """Return {name: (mark, SHA-256)}, or {} if the cache is missing or unusable."""
     try:
         text = cache.read_bytes()
     except FileNotFoundError:
         return {}
     except OSError as error:
-        logger.warning("hashing every file: saved hashes can't be read: %s", error)
+        logger.warning("can't read the saved hashes, so every file is hashed: %s", error)
         return {}
     try:
         raw = json.loads(text)
@@ -160,7 +161,7 @@ def _load_cache(cache: Path) -> dict[str, tuple[Mark, str]]:
             raise ValueError(f"schema_version is {raw['schema_version']!r}")
         return {name: _entry(row) for name, row in raw["files"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        logger.warning("hashing every file: %s is not nodesweep's hash cache: %s", cache, error)
+        logger.warning("%s isn't a nodesweep cache, so every file is hashed: %s", cache, error)
         return {}
 
 
@@ -183,4 +184,4 @@ def _save_cache(cache: Path, files: dict[str, tuple[Mark, str]]) -> None:
     try:
         write_atomic(cache, json.dumps(body).encode() + b"\n")
     except OSError as error:
-        logger.warning("hashes can't be saved: %s", error)
+        logger.warning("can't save the hashes: %s", error)

@@ -1,6 +1,7 @@
-"""Rules that tell a dataset's data from other files below its source, be it a folder or a prefix.
+"""Separate a dataset's data files from other files below its source.
 
-The shipped program has the same rule (infra/image/training/data/tables.py; a test compares both).
+The shipped program applies the same rules (infra/image/training/data/tables.py); a test compares
+both.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ _LIKE = {
         ".csv" + end for end in ("", ".gz", ".bz2", ".xz", ".zip", ".zst", ".lz4", ".bgz")
     ),
 }
-"""Suffixes that suggest a table of the format, in any case; only some match the pattern."""
+"""Suffixes, in any case, that suggest a table of the format; only some match the pattern."""
 _NO_NEWS = re.compile(r"(.*/)?(README|LICEN[CS]E|NOTICE)[^/]*|.*\.md|.*/|.*_\$folder\$", re.DOTALL)
-"""Names that nobody would mistake for data.
+"""Names that are clearly not data, and are ignored without a notice.
 
-They are documentation, and the empty objects that the console and Hadoop write for a folder.
+These are documentation, and the empty objects that the S3 console and Hadoop create for folders.
 """
 
 
 @dataclass(frozen=True)
 class Names:
-    """A source's names: data, `hidden` ones to skip, and `others` that are not of the format."""
+    """The names below a source: data, hidden paths to skip, and files that aren't in the format."""
 
     data: tuple[str, ...]
     hidden: tuple[str, ...] = ()
@@ -47,7 +48,7 @@ def is_hidden(name: str) -> bool:
 
 
 def is_data(config: DatasetConfig, name: str) -> bool:
-    """Return True if the name belongs to the dataset, hidden or not."""
+    """Return True if the name has the dataset's format, even if it is hidden."""
     return not config.is_table or name.endswith(config.suffixes)
 
 
@@ -78,7 +79,7 @@ def classify_names(config: DatasetConfig, names: Iterable[str]) -> Names:
 
 
 def notices_of(config: DatasetConfig, found: Names) -> list[str]:
-    """Return notices about the files below the source that are not used for training."""
+    """Return notices about files below the source that are left out or not validated."""
     notices = []
     where = f"under {config.source}"
     if found.hidden:

@@ -1,9 +1,9 @@
 """Upload one file, and verify that its object holds the bytes that were hashed.
 
-A file up to SINGLE_PUT_BYTES is one PutObject with its SHA-256, which S3 verifies; it is hashed
-again first only if its size, times or inode have changed. A larger one is sent in parts, and
-its object is verified afterwards. Files above IN_MEMORY_BYTES are streamed, so memory is at most
-SMALL_CONNECTIONS times that, 24 MiB.
+A file of up to SINGLE_PUT_BYTES is sent as one PutObject with its SHA-256, which S3 verifies. The
+file is hashed again only if its size, times or inode have changed. A larger file is sent in parts,
+and its object is verified afterwards. Files above IN_MEMORY_BYTES are streamed, so at most
+SMALL_CONNECTIONS times that, 24 MiB, is held in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nodesweep.tasks.dataset.hashing import Mark
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
-"""Part size for up to MAX_PARTS parts; existing objects have parts of this size."""
+"""Part size of files with at most MAX_PARTS parts; existing objects were uploaded with it."""
 MAX_PARTS = 10_000
 MAX_PART_BYTES = 5 * 1024**3
 MAX_OBJECT_BYTES = MAX_PARTS * MAX_PART_BYTES
@@ -35,7 +35,7 @@ SINGLE_PUT_BYTES = 64 * 1024 * 1024
 IN_MEMORY_BYTES = 1024 * 1024
 """Size of the largest file that is held in memory while it is sent.
 
-For a stream boto3 sends Expect: 100-continue first, which takes as long as sending a small file
+For a stream, boto3 first sends Expect: 100-continue, which takes as long as sending a small file
 (nodesweep/aws/clients.py).
 """
 CONNECTIONS = 8
@@ -44,8 +44,8 @@ SMALL_CONNECTIONS = 24
 """Parallel calls for files of at most IN_MEMORY_BYTES, which are dominated by S3's latency.
 
 That latency is roughly 100 to 200 ms ("Best practices design patterns: optimizing Amazon S3
-performance", Amazon S3 User Guide). The number was measured by benchmarks/s3/upload.py; the client
-keeps 32 connections.
+performance", Amazon S3 User Guide). The number comes from benchmarks/s3/upload.py; the client keeps
+32 connections.
 """
 _BLOCK_BYTES = 1024 * 1024
 _OTHER_BYTES = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
@@ -66,20 +66,20 @@ class DataFile:
 
     @property
     def is_large(self) -> bool:
-        """True if it is sent in parts."""
+        """True if the file is sent in parts."""
         return self.size_bytes > SINGLE_PUT_BYTES
 
     @property
     def is_small(self) -> bool:
-        """True if it is held in memory while it is sent."""
+        """True if the file is held in memory while it is sent."""
         return self.size_bytes <= IN_MEMORY_BYTES
 
 
 def part_bytes(size_bytes: int) -> int:
     """Return the part size of a large file, for the upload and for S3's checksum over the parts.
 
-    It doubles while there would be too many parts, as s3transfer would do: a size that s3transfer
-    adjusts (ChunksizeAdjuster, s3transfer/utils.py) gives a different checksum.
+    The size is doubled until there are few enough parts, as s3transfer does. If s3transfer adjusted
+    it instead (ChunksizeAdjuster, s3transfer/utils.py), the checksum here would not match.
     """
     size = PART_BYTES
     while size < MAX_PART_BYTES and size * MAX_PARTS < size_bytes:
@@ -104,7 +104,7 @@ def send_file(
         file: the local file.
         may_be_there: True if the prefix's listing has the key with this size; otherwise it is sent
             without a check.
-        passed: called with the number of bytes done since the last call.
+        passed: called with the number of bytes sent since the last call.
 
     Raises:
         UploadFailed: the file has changed since it was hashed, or S3 received different bytes.
@@ -169,7 +169,8 @@ def _send_parts(
 
 def _mismatch_error(bucket: str, key: str, file: DataFile) -> UploadFailed:
     return UploadFailed(
-        f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to send it again"
+        f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to upload it"
+        " again"
     )
 
 

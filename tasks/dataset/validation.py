@@ -4,10 +4,10 @@
     report = validate_dataset(files, config.dataset, now=datetime.now(UTC))
     report.raise_if_failed()  # ValidationFailed lists every problem
 
-One parallel pass over Parquet files proves what certainly holds (judging/proof.py); Great
-Expectations evaluates the rest, each file in an ephemeral context, since a checkpoint over several
-files mixes their results. Checks across files (total rows, uniqueness, age) are done here. Whatever
-cannot be evaluated counts as failed.
+Parquet files are first read in parallel to find the expectations that they provably meet
+(judging/proof.py). Great Expectations evaluates the rest in one ephemeral context per file, since a
+checkpoint over several files mixes their results. Checks across files (total rows, uniqueness, age)
+are done here. An expectation that can't be evaluated counts as failed.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ if TYPE_CHECKING:
     from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
 
 MAX_FRAME_BYTES = 1 << 30
-"""Maximum bytes of a file's columns in memory for Great Expectations.
+"""Maximum memory in bytes for the columns that Great Expectations evaluates together.
 
-The columns of a single expectation may take more. A quarter of it is the maximum for the unique
-columns of all files.
+The columns of a single expectation can take more. The unique columns of all files are held in
+memory up to a quarter of it.
 """
 
 
 def validate_dataset(
     files: Sequence[Path], dataset: DatasetConfig, *, now: datetime
 ) -> ValidationReport:
-    """Check local `files`; broken data is reported, not raised.
+    """Validate local files; violations are reported, not raised.
 
-    Freshness is based on modification times.
+    The age of the data is computed from the modification times of the files.
 
     Raises:
         InvalidExpectations: the suite is unusable.
@@ -89,7 +89,7 @@ def validate_dataset(
 def validate_tables(
     tables_at: Iterable[TableFile], dataset: DatasetConfig, *, now: datetime
 ) -> ValidationReport:
-    """Check one or more files, local or in S3.
+    """Validate one or more files, local or in S3.
 
     Raises:
         InvalidExpectations: the suite is unusable.
@@ -115,10 +115,10 @@ def validate_tables(
 def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
     """Return the expectation objects, numbered in `meta`.
 
-    Each is built by its own class: an ExpectationSuite silently drops unknown ones from a list.
+    Each one is built by its class, because an ExpectationSuite silently drops unknown ones.
 
     Raises:
-        InvalidExpectations: an expectation is unusable; the message lists every such one.
+        InvalidExpectations: one or more expectations are unusable; the message lists all of them.
     """
     import great_expectations as gx  # noqa: F401  (registers the built-in expectations)
     from great_expectations.exceptions import ExpectationNotFoundError
@@ -172,7 +172,7 @@ def _explain_arguments(error: Exception) -> str:
 
 
 def _key_of(dataset: DatasetConfig) -> RepeatedRows | None:
-    """Return the search for repeated rows; None if no columns have to be unique."""
+    """Return the search for repeated rows, or None if no columns have to be unique."""
     from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
 
     columns = dataset.unique_columns
@@ -202,7 +202,7 @@ def _check_file(
 
 
 def _certain(table: Table, dataset: DatasetConfig) -> set[int]:
-    """Return the suite positions that the columns' names and the number of rows alone prove."""
+    """Return the positions of expectations that column names and the number of rows alone prove."""
     columns, has_types = [*table.columns, *table.hidden], dataset.format == "parquet"
     return {
         index
@@ -227,7 +227,7 @@ def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidat
 
 
 def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
-    """Return groups of positions to evaluate on one frame of up to MAX_FRAME_BYTES, or singly."""
+    """Group the positions so that each group's columns fit into MAX_FRAME_BYTES, if possible."""
     groups: list[list[int]] = []
     for index in chosen:
         if groups and _frame_bytes(table, specs, [*groups[-1], index]) <= MAX_FRAME_BYTES:
@@ -261,7 +261,7 @@ def _run_some(
 def _run_expectations(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig]
 ) -> dict[int, ExpectationValidationResult]:
-    """Return results by index of their spec; Great Expectations changes the order."""
+    """Return the results by index in `specs`, because Great Expectations changes their order."""
     import great_expectations as gx
 
     from nodesweep.infra.image_spark.nodesweep_judge.comparing import comparable
@@ -289,7 +289,7 @@ def _run_expectations(
 
 
 def ephemeral_context() -> EphemeralDataContext:
-    """Return a context of Great Expectations without files, pages and progress bars."""
+    """Return a Great Expectations context without files, pages or progress bars."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
         DataContextConfig,

@@ -79,7 +79,7 @@ def describe(
 
 
 def columns_of(columns: Sequence[object], is_csv: bool) -> str:
-    """Return a file's columns in words; for a one-column CSV file, also its apparent separator."""
+    """Describe a file's columns; for a one-column CSV file, also mention its apparent separator."""
     names = [_show(str(column)) for column in columns]
     text = ", ".join(names[:10])
     text += f" and {len(names) - 10} more" if len(names) > 10 else ""
@@ -88,8 +88,8 @@ def columns_of(columns: Sequence[object], is_csv: bool) -> str:
     )
     if is_csv and other:
         return (
-            f"its only column: {text!r}; the file seems to be separated by {other!r}, but is read"
-            " with ','; rewrite it with commas"
+            f"its only column: {text!r}; the file seems to use {other!r} as its separator, but"
+            " is read with ','; rewrite it with commas"
         )
     separated = ", separated by ','" if is_csv else ""
     return f"its columns{separated}: {text or 'none'}"
@@ -179,7 +179,7 @@ def _column(kwargs: Mapping[str, Any]) -> str | None:
 
 
 def _examples(values: Any) -> tuple[Example, ...]:
-    """Return up to five distinct values in order of appearance, with long strings cut."""
+    """Return up to five distinct values in order of appearance, with long strings truncated."""
     distinct: dict[str, Example] = {}
     for value in values:
         plain = value if value is None or isinstance(value, bool | int | float) else str(value)
@@ -190,7 +190,7 @@ def _examples(values: Any) -> tuple[Example, ...]:
 
 
 def _show(value: Any) -> str:
-    """Format a value: 11.0 as 11, since a column with a null has floats; long values are cut."""
+    """Format a value, truncated if long; 11.0 becomes 11, since a column with nulls has floats."""
     text = f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
     return text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""A validation's report, and the errors that end a run because of its data.
+"""The report of a validation, and the errors raised for an invalid dataset.
 
 DatasetRefused (nodesweep/errors.py)
 ├── InvalidExpectations  the suite is unusable: unknown type, wrong arguments, or empty
@@ -19,11 +19,11 @@ from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.validation_messages import MAX_EXAMPLES
 
 PROBLEMS_SHOWN = 100
-"""Maximum lines in ValidationFailed's message: one wrong column may affect a thousand files."""
+"""Maximum problems in ValidationFailed's message; one wrong column can affect a thousand files."""
 
 
 class InvalidExpectations(DatasetRefused):
-    """The expectations are unusable; the message lists each one and why."""
+    """One or more expectations are unusable; the message lists each with the reason."""
 
 
 class NoFiles(DatasetRefused):
@@ -51,7 +51,7 @@ class _Result(BaseModel):
 
 
 class Failure(_Result):
-    """One violated expectation, in one file or over all of them."""
+    """A violated expectation, in one file or across all files."""
 
     expectation: str = Field(
         description="Type of the expectation, or the config field of a check over all files."
@@ -60,14 +60,14 @@ class Failure(_Result):
         default=None, description="Position in the suite; null for a check that isn't in it."
     )
     column: str | None = Field(
-        description="Column, several joined by a comma, or null for a whole table."
+        description="Column, or several separated by commas; null for the whole table."
     )
     severity: Literal["critical", "warning", "info"] = Field(
         description="critical blocks the run; warning and info are only shown."
     )
     file: str | None = Field(description="File name; null for a check over all files.")
     unexpected_count: int | None = Field(
-        default=None, description="Rows that violate it; null if the check is not per row."
+        default=None, description="Rows that violate it; null if it isn't checked per row."
     )
     unexpected_percent: float | None = Field(
         default=None, description="The same as a percentage of the file's rows."
@@ -75,7 +75,7 @@ class Failure(_Result):
     examples: tuple[bool | int | float | str | None, ...] = Field(
         default=(),
         max_length=MAX_EXAMPLES,
-        description="Some of the offending values, without repeats.",
+        description="Some of the offending values, without duplicates.",
     )
     message: str = Field(description="The failure in a sentence.")
 
@@ -85,7 +85,7 @@ class FileReport(_Result):
 
     file: str
     rows: int | None = Field(description="Rows in the file; null if it could not be read.")
-    success: bool = Field(description="No critical failure.")
+    success: bool = Field(description="True if nothing critical failed.")
     expectations: int = Field(description="Expectations evaluated.")
     failures: tuple[Failure, ...]
 
@@ -95,8 +95,8 @@ class ValidationReport(_Result):
 
     dataset: str
     validated_at: datetime
-    suite: tuple[ExpectationConfig, ...] = Field(description="Checked on every file.")
-    success: bool = Field(description="No critical failure in any file, nor over all of them.")
+    suite: tuple[ExpectationConfig, ...] = Field(description="Expectations checked on every file.")
+    success: bool = Field(description="True if nothing critical failed in or across files.")
     rows: int = Field(description="Rows in the files that could be read.")
     files: tuple[FileReport, ...]
     dataset_failures: tuple[Failure, ...] = Field(
@@ -105,19 +105,19 @@ class ValidationReport(_Result):
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """Every failure of any severity, starting with those over all files."""
+        """All failures, starting with those of checks across files."""
         return self.dataset_failures + tuple(
             failure for file in self.files for failure in file.failures
         )
 
     @property
     def problems(self) -> tuple[Failure, ...]:
-        """The failures that end the run."""
+        """The critical failures, which stop the run."""
         return tuple(failure for failure in self.failures if failure.severity == "critical")
 
     @property
     def warnings(self) -> tuple[Failure, ...]:
-        """The failures that do not end the run."""
+        """The failures that don't stop the run."""
         return tuple(failure for failure in self.failures if failure.severity != "critical")
 
     def raise_if_failed(self) -> None:

@@ -1,4 +1,4 @@
-"""The base image of a framework version, and the digests of base images in ECR."""
+"""Look up the base image of a framework version, and the digests of base images in ECR."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from nodesweep.scaling.rules.images import NEW_FAMILY
 from nodesweep.tasks.image.find import Images
 
 logger = logging.getLogger("nodesweep.image")
-# One instance type per device that sagemaker.core knows, as it lacks some of the catalogue's types
-# and all emulated ones.
+# One instance type per device, because sagemaker.core lacks some types of the catalogue and all
+# emulated ones.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
 _NO_REPOSITORY = "RepositoryNotFoundException"
 _SMP_VERSIONS = ("2.0.1", "2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1")
 """PyTorch versions of the SMP v2 containers (AWS developer guide, SMP v2 release notes).
 
-sagemaker-core's table mixes them with versions of the library itself (such as 2.5.0), and returns
-URIs for those too, although no such container exists.
+sagemaker-core also lists versions of the library itself (such as 2.5.0), and returns URIs of
+containers that don't exist for them.
 """
 _SMP_ARGUMENT = {
     "torch_distributed": {"enabled": True},
@@ -39,7 +39,7 @@ def device_of(instance: InstanceType) -> str:
     """Return the kind of container for an instance type: cpu, gpu or neuron.
 
     Raises:
-        PreflightRefused: the catalogue does not know the type's accelerators.
+        PreflightRefused: the catalogue has no entry for the type's accelerators.
     """
     if instance.accelerators == 0:
         return "cpu"
@@ -54,7 +54,7 @@ def device_of(instance: InstanceType) -> str:
 def framework_image(framework: FrameworkConfig, region: str, instance: InstanceType) -> str:
     """Return the URI of AWS's training container for a PyTorch version in a region.
 
-    The source is sagemaker.core.image_uris.
+    The URI comes from sagemaker.core.image_uris.
 
     Raises:
         PreflightRefused: there is no such container.
@@ -79,7 +79,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             )
         )
         if not uri.rpartition(":")[2].startswith(f"{framework.version}-"):
-            # Some families have a single version, which is returned whatever is requested.
+            # For some families, the same version is returned regardless of the requested one.
             raise ValueError(f"no container of version {framework.version}, only {uri}.")
     except ValueError as error:
         raise PreflightRefused(
@@ -102,8 +102,8 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
         )
     if framework.accelerator not in (None, "gpu"):
         raise PreflightRefused(
-            f"image.framework.accelerator: got {framework.accelerator!r}, but the SMP container is"
-            " only for gpu; leave it out"
+            f"image.framework.accelerator: got {framework.accelerator!r}, but the SMP container"
+            " only supports gpu; leave it out"
         )
     image_uris = importlib.import_module("sagemaker.core.image_uris")
     try:
@@ -129,8 +129,8 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
 def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConfig:
     """Return the config's image section with its container resolved.
 
-    `framework` becomes `base_image`; if nothing is built, the container becomes `uri`, the image
-    itself.
+    `framework` is replaced by `base_image`. If no image is built, the container's URI becomes
+    `uri`.
 
     Raises:
         PreflightRefused: there is no such container.
@@ -146,7 +146,7 @@ def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConf
 
 
 def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
-    """Return <repository>@<digest> of a base image in ECR; pull permission is enough.
+    """Return <repository>@<digest> of a base image in ECR; requires only permission to pull.
 
     Raises:
         ClientError: the call fails.
@@ -164,9 +164,9 @@ def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
 
 
 def by_digest(images: Images, reference: str) -> str | None:
-    """Return the same image by its digest; log the reason and return None if that is unavailable.
+    """Return the image's reference by digest, or log the reason and return None if it is unknown.
 
-    It is unavailable outside ECR, and without permission.
+    The digest is unknown outside ECR and without permission.
 
     Raises:
         ClientError: the error is transient; an image's name must not depend on a throttled call.
@@ -184,7 +184,7 @@ def by_digest(images: Images, reference: str) -> str | None:
         if isinstance(error, ClientError) and is_transient(error):
             raise
         if isinstance(error, ClientError) and error.response["Error"]["Code"] == _NO_REPOSITORY:
-            # A build that needs the base reports it; nodes on this machine need none.
+            # A build that needs the base fails with its own error; emulated nodes don't need it.
             logger.info(
                 "base image %s is not in a known registry; identifying it by its name",
                 reference,
@@ -202,7 +202,7 @@ def by_digest(images: Images, reference: str) -> str | None:
 def pin_base_images(images: Images, build_args: Mapping[str, str]) -> dict[str, str]:
     """Return {base image as written: its reference by digest} for the build context.
 
-    Images whose digest is unavailable are left out; by_digest() logs the reason.
+    Images whose digest is unknown are left out; by_digest() logs the reason.
     """
     dockerfile = images.section.build_context / "Dockerfile"
     text = dockerfile.read_text(errors="replace") if dockerfile.is_file() else ""
@@ -217,6 +217,6 @@ def pin_base_images(images: Images, build_args: Mapping[str, str]) -> dict[str, 
 def pin_container(images: Images, uri: str) -> str:
     """Resolve the ECR digest of a container that jobs run unchanged.
 
-    Its tags may be moved to other images. Returns the URI itself if the digest is unavailable.
+    Tags can be moved to other images. Return the URI itself if the digest is unknown.
     """
     return by_digest(images, uri) or uri

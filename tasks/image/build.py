@@ -1,4 +1,4 @@
-"""Build the training image: one interface, and the builder that `image.builder` selects."""
+"""Build the training image with the builder that `image.builder` selects."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nodesweep.tasks.image.find import BuildContext, Image, Images, find_reposit
 
 
 class Builder(Protocol):
-    """A builder that builds a context and pushes the image as <repository>:<context's tag>."""
+    """Builds an image from a context, and pushes it as <repository>:<the context's tag>."""
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Start or find the build, and return its ID, which is always the same for a token."""
+        """Start the build, or find the one started with this token, and return its ID."""
 
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str

@@ -1,6 +1,6 @@
-"""Build the image in CodeBuild, from a context in S3, and follow its log.
+"""Build the image in CodeBuild from a context in S3, and follow the build's log.
 
-A running build of the same image, such as a killed run's, is adopted instead of starting one.
+If a build of the same image is already running, for example after a run was killed, it is adopted.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild enfo
 
 
 class CodeBuildBuilder:
-    """A builder that needs no container engine on this machine."""
+    """Builds images in CodeBuild, without a local container engine."""
 
     def __init__(self, images: Images) -> None:
         self._platform, self._config = images.platform, images.section
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Adopt a running build of this image, or send the context and start one; return its ID."""
+        """Adopt a running build of this image, or upload the context and start a new build."""
         codebuild, s3 = (aws_client(service, self._platform) for service in ("codebuild", "s3"))
         return start(codebuild, s3, self._config, self._platform, context, repository, token)
 
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str
     ) -> Image:
-        """Wait for the build, and return the image that ECR then has.
+        """Wait for the build, and return the image from ECR.
 
-        Only the run that started the build, known by its token, stops it.
+        The build is stopped only by the run that started it, which `token` identifies.
 
         Raises:
             ImageBuildFailed: the build failed or exceeded its limit, and ECR has no image.
@@ -125,10 +125,10 @@ def start(
 
 
 def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[str, str]:
-    """Return StartBuild's argument if the context's buildspec.yml differs from the project's.
+    """Return a buildspecOverride if the context's buildspec.yml differs from the project's.
 
-    The stack's pipeline role is not allowed to send one. Best effort: the context's file is sent if
-    the project is unreadable.
+    By default, the stack's pipeline role is not allowed to send one. If the project can't be read,
+    the context's file is sent.
     """
     file = context.root / "buildspec.yml"
     if not file.is_file():
@@ -141,10 +141,10 @@ def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[
 
 
 def _parsed(buildspec: str) -> Any:
-    """Return a buildspec parsed as YAML, so that comments and line breaks make no difference.
+    """Parse a buildspec as YAML, so that comments and line breaks make no difference.
 
-    Return the text itself if it is not YAML that a config may use, e.g. if its aliases expand to
-    millions of values, which would take forever to compare.
+    Return the text itself if parse_yaml() refuses it, for example because its aliases expand to
+    millions of values.
     """
     try:
         return parse_yaml(buildspec)
@@ -155,8 +155,8 @@ def _parsed(buildspec: str) -> Any:
 def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str | None:
     """Return the ID of a running build with these variables, or None.
 
-    Looks at the project's newest 100 builds. The tag covers everything the build depends on, so
-    equal tags mean equal images. Best effort: without permission to list, a second build starts.
+    Only the project's newest 100 builds are checked. The tag covers all inputs of the build, so
+    equal tags mean equal images. If the builds can't be listed, a second build starts.
     """
     builds: list[Mapping[str, Any]] = []
     with best_effort(f"builds of {project} that may still be running can't be listed"):
@@ -180,10 +180,10 @@ def _variables(build: Mapping[str, Any]) -> dict[str, str]:
 def wait(
     codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock, token: str
 ) -> None:
-    """Wait for a build, and log each phase and new lines.
+    """Wait for a build, and log its phases and output.
 
-    At the deadline, or when the run is cancelled, a build started with this token is stopped; an
-    adopted one is left to its owner.
+    At the deadline, or if the run is cancelled, a build started with this token is stopped. An
+    adopted build is left running.
 
     Raises:
         ImageBuildFailed: the build failed or exceeded the deadline; the message gives the phase and
@@ -215,7 +215,7 @@ def wait(
             clock.sleep(pause)
     except BaseException as error:
         if is_ours and not isinstance(error, Exception):
-            # Cancelled; a lost connection must not end the build.
+            # The run was cancelled; a lost connection must not stop the build.
             codebuild.stop_build(id=build_id)
         raise
     log.poll(build)
@@ -251,13 +251,13 @@ class _BuildLog:
                 )
             except ClientError as error:
                 if error_code(error) == "ResourceNotFoundException":
-                    # The build names its log before the first line is written.
+                    # CodeBuild reports the log stream before its first line is written.
                     break
                 raise
             lines += [event["message"].rstrip() for event in page["events"]]
             seen = self._next.get("nextToken")
             self._next = {"nextToken": page["nextForwardToken"]}
-            if page["nextForwardToken"] == seen:  # CloudWatch's sign for the end of the log
+            if page["nextForwardToken"] == seen:  # the token repeats at the end of the log
                 break
         return lines
 

@@ -1,7 +1,7 @@
 """Build the image on this machine, with Docker or podman, and push it to ECR.
 
-The registry's password goes only to the engine's standard input and to a private folder that is
-removed after the build: it is on no command line, in no log and in no error.
+The registry's password is passed to the engine on standard input, and stored in a private folder
+that is removed after the build. It never appears on a command line, in a log or in an error.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _READ_BY_ENGINES = re.compile(
     r"|GO(DEBUG|GC|MEMLIMIT|MAXPROCS|TRACEBACK)|BASH_ENV|ENV|IFS",
     re.IGNORECASE,
 )
-"""Variables that Docker, podman, their helpers, Go's runtime and the linker read.
+"""Environment variables that Docker, podman, their helpers, Go's runtime and the linker read.
 
-AWS variables are not among them, since credential helpers are off.
+AWS variables are not included, because credential helpers are disabled.
 """
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 class DockerBuilder:
-    """A builder that needs a local engine, and permission to push to the repository."""
+    """Builds images with a local container engine, and pushes them to the repository."""
 
     def __init__(self, images: Images) -> None:
         self._images, self._config = images, images.section
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Return the path of a responding container engine, which serves as the build's ID.
+        """Return the path of a container engine that responds, which serves as the build's ID.
 
         Raises:
             PreflightRefused: no engine responds, or a secret build argument would be on its command
@@ -81,7 +81,7 @@ class DockerBuilder:
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str = ""
     ) -> Image:
-        """Build and push the image, and return the one that ECR then has.
+        """Build and push the image, and return it as found in ECR.
 
         Raises:
             ImageBuildFailed: a step failed or exceeded the deadline, and ECR has no image.
@@ -104,10 +104,7 @@ class DockerBuilder:
     def _build(
         self, context: BuildContext, name: str, engine: str, process: BuildProcess, scratch: Path
     ) -> str | None:
-        """Log in, build and push; return the pushed digest.
-
-        Return None if the engine does not report it.
-        """
+        """Log in, build and push; return the digest, or None if the engine does not report it."""
         folder = scratch / "context"
         _stage(context, folder)
         self._log_in(name, context.bases, engine, process)
@@ -154,10 +151,10 @@ class DockerBuilder:
 def split_arguments(
     arguments: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Split build arguments into (those in the environment, those on the command line).
+    """Split build arguments into those for the environment and those for the command line.
 
-    Other users cannot see the engine's environment, but some variables there would change the
-    engine itself.
+    Other users can't see the engine's environment, but some variables in it would affect the engine
+    itself.
     """
     shown = {
         name: value
@@ -229,7 +226,7 @@ def _stage(context: BuildContext, folder: Path) -> None:
 
 
 def _private_environment(folder: Path) -> dict[str, str]:
-    """Return the engine's environment, with its logins in `folder`, so that they stay private.
+    """Return the engine's environment, which keeps its logins in the private `folder`.
 
     The user's Docker settings and contexts apply, except credential helpers, which would store the
     password.

@@ -26,7 +26,7 @@ from nodesweep.scaling.rules.dockerfile import declares_argument, dockerfile_bas
 from nodesweep.tasks.folder import Entry, holds_secret, walk
 
 logger = logging.getLogger("nodesweep.image")
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip: equal contexts give equal bytes
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal contexts give equal bytes
 _EXECUTABLE = (b"#!", b"\x7fELF")
 _REVISION_SECONDS = 10
 _REVISION_ARGUMENT = "SOURCE_REVISION"
@@ -34,7 +34,7 @@ _REVISION_ARGUMENT = "SOURCE_REVISION"
 
 @dataclass(frozen=True)
 class Images:
-    """The images of one image section on a platform, to be found, pinned by digest and built."""
+    """The images of a config's image section on a platform."""
 
     platform: PlatformConfig
     section: ImageConfig
@@ -70,13 +70,13 @@ class Image:
 
 
 def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -> BuildContext:
-    """Return the hashed build inputs: paths and contents of files, build arguments, base images.
+    """Read and hash the build inputs: files, build arguments and base images.
 
     File modes, times and the folder's location do not affect the tag.
 
     Args:
         config: the image section.
-        pinned: base images as written, with their digests (nodesweep.tasks.image.bases); other
+        pinned: base images as written, with their digests (tasks/image/bases.py); other
             base images are identified by name.
 
     Raises:
@@ -124,9 +124,10 @@ def arguments_to_send(context: BuildContext) -> dict[str, str]:
 
 
 def source_revision(folder: Path) -> str | None:
-    """Return the Git commit of the folder's Dockerfile, with "-dirty" if modified; None if unknown.
+    """Return the Git commit of the folder, with "-dirty" if modified, or None if it is unknown.
 
-    An installed package may be inside an unrelated work tree, whose commit is not its revision.
+    It is unknown if Git does not track the Dockerfile, because an installed package can be inside
+    an unrelated work tree.
     """
     if _git(folder, "ls-files", "--", "Dockerfile") is None:
         return None
@@ -134,7 +135,7 @@ def source_revision(folder: Path) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return git's output; None if it is empty or git fails."""
+    """Return git's output, or None if it is empty or git fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -150,7 +151,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 @dataclass(frozen=True)
 class ContextFiles:
-    """Paths of a build context's files, in order, and of those left out as possible secrets."""
+    """Paths of a build context's files, sorted, and of files left out as possible secrets."""
 
     files: tuple[str, ...]
     secrets: tuple[str, ...]
@@ -159,10 +160,8 @@ class ContextFiles:
 def list_context(root: Path) -> ContextFiles:
     """Return the context's files, except ignored ones.
 
-    The Dockerfile and its ignore file are always included.
-
-    Follows Docker's rules: patterns start at the context's root, and the last match decides.
-    Dockerfile.dockerignore replaces .dockerignore.
+    The Dockerfile and its ignore file are always included. As in Docker, patterns are relative to
+    the context's root, the last match decides, and Dockerfile.dockerignore replaces .dockerignore.
 
     Raises:
         PreflightRefused: a link is broken or points outside the context.
@@ -174,7 +173,7 @@ def list_context(root: Path) -> ContextFiles:
     lines = text.splitlines()
     always = ("Dockerfile", own.name)
     ignored = PathSpec.from_lines(GitIgnoreSpecPattern, map(_anchored, lines))
-    # A file below an excluded folder may be re-included.
+    # A pattern can re-include a file below an excluded folder.
     are_folders_final = not any(line.strip().startswith("!") for line in lines)
     secrets: list[str] = []
 
@@ -242,9 +241,9 @@ def zip_context(context: BuildContext) -> bytes:
 
 
 def find(ecr: Any, repository: str, tag: str) -> str | None:
-    """Return the image's digest; None if the repository or the tag does not exist.
+    """Return the image's digest, or None if the repository or the tag does not exist.
 
-    A tag implies a complete image: ECR refuses a manifest whose layers are missing.
+    A tagged image is complete, because ECR refuses a manifest whose layers are missing.
     """
     try:
         details = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])[
@@ -261,7 +260,7 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
     """Return the URI of the ECR repository to push to; create it if allowed.
 
     Raises:
-        PreflightRefused: there is none, or `tag` could be moved to a different image.
+        PreflightRefused: there is no repository, or `tag` could be moved to a different image.
     """
     try:
         found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
@@ -281,7 +280,7 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
 def _create_repository(ecr: Any, name: str) -> Any:
     """Create the repository and return its description.
 
-    It may exist by now: botocore repeats a call whose response was lost.
+    It may already exist, because botocore repeats a call whose response was lost.
     """
     try:
         return ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")[
@@ -305,9 +304,9 @@ def pushed_image(
     build_name: str,
     build: Callable[[], str | None],
 ) -> Image:
-    """Return the image that ECR has once `build` has ended.
+    """Run `build`, and return the image that ECR then has.
 
-    A failed build only logs a warning if the tag exists by then.
+    If the build fails but ECR has the tag, only a warning is logged.
 
     Args:
         ecr: the ECR client.
@@ -315,7 +314,7 @@ def pushed_image(
         repository: the repository's URI.
         tag: the image's tag.
         build_name: the build's name in messages.
-        build: builds and pushes; returns the pushed digest, None if unknown.
+        build: builds and pushes the image; returns its digest, or None if unknown.
 
     Raises:
         ImageBuildFailed: ECR has no such tag, or has a different digest for it.

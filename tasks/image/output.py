@@ -1,4 +1,4 @@
-"""A build's output: new lines in the run's log, progress events, and last lines for errors."""
+"""Log a build's output, emit progress events, and keep the last lines for errors."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _TOLD = re.compile(r"\[(?P<kind>FETCHED|NOTE)\] (?P<text>.+)")
 
 
 class BuildOutput:
-    """The lines of one build, as they arrive."""
+    """The output of one build."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._hider = LogHider()
         self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
         self._counted: dict[str, Any] = {}
-        """The numbers of the current and of all instructions, if the build reports them."""
+        """The number of the current instruction and the total, if the build reports them."""
 
     def add(self, lines: Iterable[str]) -> None:
-        """Log the newest of the new lines, and how many were left out."""
+        """Log the newest of the given lines, and the number of lines left out."""
         new = self._hider.hide(line for line in lines if line.strip())
         self._last.extend(new)
         notes = [found.group("kind", "text") for found in map(_TOLD.fullmatch, new) if found]

@@ -1,8 +1,8 @@
-"""Install the code's requirements.txt in an extra layer of the image, built once.
+"""Install the code's requirements.txt in an extra layer of the image.
 
-SageMaker's toolkit installs the code's requirements.txt on every node at every start of a job, and
-that time is billed. The layer is built once per content and base image, and its requirements.txt is
-not sent with the job (tasks/jobs/source.py).
+Otherwise, SageMaker's toolkit installs it on every node whenever a job starts, and that time is
+billed. The layer is built once per content and base image, and requirements.txt is not sent with
+the job (tasks/jobs/source.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodesweep.scaling.rules.rule import Requirements
 from nodesweep.tasks.image.find import Images
 
 REQUIREMENTS_FILE = "requirements.txt"
-"""The only requirements file that the toolkit installs, at the top of the code."""
+"""The only requirements file that the toolkit installs; it must be at the top of the code."""
 _PLACE = "/opt/nodesweep/packages"
 _KEPT = "^torch(vision|audio)?=="
 _WANTS_TORCH = re.compile(
@@ -37,10 +37,10 @@ _INSTALLER_SETTING = "PIP_"
 
 
 def read_requirements(config: BenchmarkConfig) -> Requirements | None:
-    """Return the code's requirements; None if it has none.
+    """Return the code's requirements, or None if it has none.
 
-    A layer is built without the job, so it cannot hold a package inside the code, or depend on
-    the job's environment or on pip's settings in training.environment.
+    A layer is built before the job starts, so it can't include a package from the code, or depend
+    on the job's environment or on pip's settings in training.environment.
     """
     if config.training.source_dir is None or config.platform.fixed_image is not None:
         return None
@@ -62,10 +62,10 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
 
 
 def unread_requirements(config: BenchmarkConfig, highest: Path) -> Path | None:
-    """Return a requirements.txt that a user may expect to be installed, if the code has none.
+    """Return a requirements.txt that a user might expect to be installed, if the code has none.
 
-    It is next to the entry point, or in the nearest folder above training.source_dir up to
-    `highest`. One in image.context belongs to the image.
+    It is looked up next to the entry point, then in the folders above training.source_dir up to
+    `highest`. A file in image.context is ignored, because it belongs to the image.
     """
     if config.training.source_dir is None:
         return None
@@ -110,8 +110,8 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
     """Return the layer's Dockerfile.
 
     The base is passed as BASE_IMAGE, from which infra/image/buildspec.yml derives the registry.
-    The image's torch is kept, because it is built for the nodes' accelerators and network: pip
-    refuses a line that needs a different one, and selects the matching torchvision.
+    The image's torch is kept, because it is built for the nodes' accelerators and network.
+    pip refuses a requirement that needs a different one, and selects the matching torchvision.
     """
     lines = ["ARG BASE_IMAGE", "FROM ${BASE_IMAGE}", *(f"ARG {name}" for name in sorted(settings))]
     lines += [f"COPY {json.dumps([name, f'{_PLACE}/{name}'])}" for name in files]
@@ -126,9 +126,9 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
 
 
 def build_failure_remedy(output: str) -> str:
-    """Return the remedy for a failed layer, judging by pip's output; "" if unknown.
+    """Return a remedy for a failed layer according to pip's output, or "" if there is none.
 
-    The image's torch is kept, so a package that needs a different one cannot be installed.
+    The image's torch is kept, so a package that needs a different version can't be installed.
     """
     found = _WANTS_TORCH.search(output)
     kept = _KEPT_TORCH.search(output)
@@ -142,7 +142,7 @@ def build_failure_remedy(output: str) -> str:
 
 
 def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """Return (requirements.txt and the files it includes, problems of includes not in the folder).
+    """Return requirements.txt and the files it includes, and problems with missing includes.
 
     -r and -c include files, by paths relative to the including file.
     """
@@ -171,14 +171,14 @@ def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield a requirements file's lines, joined if continued, without comments and blank lines."""
+    """Yield the lines of a requirements file, without comments, and with continued lines joined."""
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         if stripped := re.sub(r"(^|\s)#.*$", "", line).strip():
             yield stripped
 
 
 def _only_in_the_job(line: str) -> str | None:
-    """Return why a build could not install a line's requirement; None if it could."""
+    """Return the reason why a build can't install a requirement, or None if it can."""
     if variable := _VARIABLE.search(line):
         return (
             f"{variable.group()} is a variable of the job's environment, which a build cannot see"
@@ -199,5 +199,5 @@ def _only_in_the_job(line: str) -> str | None:
 
 
 def find_push_problem(images: Images) -> str | None:
-    """Return why a layer cannot be pushed to the ECR repository; None if it can."""
+    """Return the reason why a layer can't be pushed to the ECR repository, or None if it can."""
     return push_problem(images.ecr, images.section.repository)

@@ -1,4 +1,4 @@
-"""Steps of an image build as processes, followed line by line, with one deadline for all."""
+"""Run the steps of an image build as processes, with one deadline for all of them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _INSTRUCTION = re.compile(
 
 
 class BuildProcess:
-    """A runner for the steps of one build.
+    """Runs the steps of one build.
 
-    `deadline` is a monotonic time of the clock, shared by all steps.
+    All steps share `deadline`, a monotonic time of the clock.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class BuildProcess:
     ) -> list[str]:
         """Run a command to completion, and return the lines of its output.
 
-        If it fails or exceeds the deadline, or the run is cancelled, its whole process group is
-        ended.
+        If the command fails or exceeds the deadline, or if the run is cancelled, its whole process
+        group is stopped.
 
         Args:
             step: the step's name in messages.
             command: the command line.
-            secret: the command's standard input, masked everywhere.
+            secret: text for the command's standard input, which is masked in its output.
             variables: further environment variables.
 
         Raises:
@@ -108,7 +108,7 @@ class BuildProcess:
         output.add(new)
 
     def _progress_text(self, step: str, lines: Sequence[str]) -> str:
-        """Return the step, with the last Dockerfile instruction that it has started."""
+        """Return the step, with the last Dockerfile instruction that was started."""
         found = [match for match in map(_INSTRUCTION.match, lines) if match]
         return f"{step}, {found[-1]['buildkit'] or found[-1]['classic']}" if found else step
 
@@ -119,7 +119,7 @@ def _started(
 ) -> Iterator[tuple[subprocess.Popen[str], queue.SimpleQueue[str]]]:
     """Yield a process in its own process group, and a queue of its output lines.
 
-    End the group on exit.
+    The group is stopped on exit.
     """
     try:
         process = subprocess.Popen(
@@ -156,7 +156,7 @@ def _read(process: subprocess.Popen[str], arrived: queue.SimpleQueue[str]) -> No
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the rest of the process group with SIGTERM, then with SIGKILL."""
+    """Stop the process group with SIGTERM, then kill the rest with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

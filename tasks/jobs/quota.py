@@ -1,8 +1,8 @@
-"""Nodes as slots of a Prefect global concurrency limit, so that several sweeps share one quota.
+"""Share one instance quota among several sweeps with a Prefect global concurrency limit.
 
-Slots are leases of 300 s that Prefect's client renews, so those of a killed run expire
-(docs/ending.md), and SageMaker's own quota is the last safeguard. Create the limit with
-`prefect gcl create NAME --limit INSTANCES`.
+Each node takes a slot. Slots are leases of 300 s that Prefect's client renews, so the slots of a
+killed run expire (docs/ending.md). SageMaker's own quota is the last safeguard. Create the limit
+with `prefect gcl create NAME --limit INSTANCES`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NodeSlots:
         """Take one slot per node, and hold the slots until release().
 
         Raises:
-            QuotaReached: the slots are not free now.
+            QuotaReached: not enough slots are free.
         """
         if self._limit is None or job_name in self._held:
             return
@@ -43,10 +43,10 @@ class NodeSlots:
                 concurrency(
                     self._limit,
                     occupy=nodes,
-                    # A single request: after an abandoned wait, slots might be granted to nobody.
+                    # A single request, since slots could be granted after a wait was abandoned.
                     max_retries=0,
                     strict=True,
-                    # A lost lease must not end the running jobs.
+                    # A lost lease must not stop the running jobs.
                     raise_on_lease_renewal_failure=False,
                 )
             )
@@ -70,7 +70,7 @@ class NodeSlots:
         if stack is not None:
             try:
                 stack.close()
-            # The job has ended, and so will the lease, whatever Prefect's client raises.
+            # Whatever Prefect's client raises, the job has ended and the lease will expire.
             except Exception as error:
                 logger.warning(
                     "the slots of %s can't be released, and stay taken until their lease expires:"

@@ -1,4 +1,4 @@
-"""The user's training code: packed reproducibly, named by its digest and uploaded for the toolkit.
+"""Pack the user's training code reproducibly, and upload it under its digest for the toolkit.
 
 This module also records which code has completed a point.
 """
@@ -27,12 +27,12 @@ MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
 
 def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
-    """Return the config's code, packed, without other files that may be in its folder.
+    """Return the config's code as an archive, without other files in its folder.
 
-    Reports, a local dataset and the config of `nodesweep init` are left out: otherwise a sweep's
-    own report, or a larger budget, would change the code's digest. If a layer of the image has the
-    packages, `with_requirements=False` leaves out the requirements.txt, which the toolkit would
-    install at every start.
+    Reports, a local dataset and the config of `nodesweep init` are left out, because a sweep's own
+    report or a larger budget would change the code's digest. If a layer of the image has the
+    packages, `with_requirements=False` leaves out requirements.txt, which the toolkit would install
+    whenever a job starts.
 
     Raises:
         PreflightRefused: the code cannot be packed; see pack().
@@ -43,7 +43,7 @@ def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
 
 
 def _left_out(config: BenchmarkConfig, with_requirements: bool) -> list[Path]:
-    """Return files and folders that may be in source_dir without being code."""
+    """Return files and folders that can be in source_dir but aren't code."""
     source_dir = Path(str(config.training.source_dir))
     left_out = [Path(config.report.directory), source_dir / INIT_CONFIG]
     if not with_requirements:
@@ -55,7 +55,7 @@ def _left_out(config: BenchmarkConfig, with_requirements: bool) -> list[Path]:
 
 @dataclass(frozen=True)
 class Code:
-    """The files of source_dir to send, and the names of those left out as possible secrets."""
+    """The files of source_dir to upload, and the names of files left out as possible secrets."""
 
     files: tuple[Path, ...]
     secrets: tuple[str, ...]
@@ -104,11 +104,11 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
 
     Args:
         source_dir: the folder.
-        entry_point: path of the program below it.
+        entry_point: path of the program in the folder.
         left_out: files and folders to exclude.
 
     Raises:
-        PreflightRefused: there is no entry point, the archive exceeds MAX_SOURCE_BYTES, or a link
+        PreflightRefused: there is no entry point, the files exceed MAX_SOURCE_BYTES, or a link
             is broken or points outside the folder.
     """
     if not (source_dir / entry_point).is_file():
@@ -133,9 +133,10 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
 
 
 def entry_point_problem(config: BenchmarkConfig) -> str | None:
-    """Return why the packed code would lack its entry point; None if it would not.
+    """Return the reason why the packed code would lack its entry point, or None.
 
-    For example, it is not a file, or is in a folder of reports or of a dataset, which are not sent.
+    For example, the entry point is not a file, or is in the folder of a dataset or of reports,
+    which is not sent.
     """
     training = config.training
     if training.source_dir is None or not Path(training.source_dir).is_dir():
@@ -163,7 +164,7 @@ def entry_point_problem(config: BenchmarkConfig) -> str | None:
 
 
 def code_uri(backend: Backend, config: BenchmarkConfig, with_requirements: bool) -> str:
-    """Return where jobs find the code in its current state, once it is sent.
+    """Return the URI at which jobs find the code in its current state once it is uploaded.
 
     Raises:
         PreflightRefused: the code cannot be packed; see pack().
@@ -176,7 +177,7 @@ def _key(backend: Backend, packed: bytes) -> str:
 
 
 def upload_source(backend: Backend, config: BenchmarkConfig, with_requirements: bool) -> str:
-    """Send the packed training code under its digest, and return where jobs find it."""
+    """Upload the packed training code under its digest, and return its URI for jobs."""
     body = pack_code(config, with_requirements)
     return backend.send_code(_key(backend, body), body)
 
@@ -191,8 +192,8 @@ def is_code_proven(store: Store, code_digest: str) -> bool:
 def mark_code_proven(store: Store, code_digest: str, sweep: str) -> None:
     """Record that the training code has completed a point.
 
-    The first such sweep writes the record. Best effort: without it, a later sweep only starts more
-    slowly.
+    The first sweep that completes a point writes the record. If that fails, later sweeps only start
+    more slowly.
     """
     with best_effort("can't record that this code has completed a point"):
         key = names.proven_code_key(store.prefix, code_digest)

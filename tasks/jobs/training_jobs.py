@@ -1,4 +1,4 @@
-"""Training jobs on any backend: submit or adopt, describe, watch, list.
+"""Submit or adopt, describe, watch and list training jobs on any backend.
 
 A job's name is derived from its sweep, point, attempt and request digest.
 """
@@ -22,12 +22,12 @@ logger = logging.getLogger("nodesweep.jobs")
 
 @patient
 def job_status(backend: Backend, job_name: str) -> JobStatus | None:
-    """Return the status of one job; None if unknown."""
+    """Return the status of one job, or None if there is no such job."""
     return backend.launcher().status(job_name)
 
 
 def describe_training_jobs(backend: Backend, job_names: Sequence[str]) -> list[JobStatus]:
-    """Return the status of each job that the backend knows.
+    """Return the status of each given job that exists.
 
     The calls count against the call budget that all watches share.
     """
@@ -39,7 +39,7 @@ def describe_training_jobs(backend: Backend, job_names: Sequence[str]) -> list[J
 def submit_training_job(backend: Backend, spec: JobSpec) -> JobStatus:
     """Start a training job, or adopt the existing one.
 
-    It is not a task, because the job itself is a task run (tasks/sweeps/job_runs.py).
+    This is not a task, because the job itself is a task run (tasks/sweeps/job_runs.py).
     """
     return backend.launcher().submit(spec)
 
@@ -56,7 +56,7 @@ def watch_training_jobs(
     first_step: Mapping[str, str] | None = None,
     on_poll: Callable[[Mapping[str, JobProgress]], None] = lambda progress: None,
 ) -> list[JobStatus]:
-    """Wait for the next of these jobs to end, follow their logs, and notice a stop of the sweep.
+    """Wait until any of these jobs ends, following their logs; stop them if the sweep is stopped.
 
     Args:
         backend: the platform's backend.
@@ -64,12 +64,12 @@ def watch_training_jobs(
         job_names: the jobs to wait for.
         poll_seconds: shortest pause between two polls.
         limits: time limits of a job.
-        log_since: the time to read logs from; a later watch in this process continues where the
-            last one ended.
-        earlier_mark: a stop mark to ignore; any other stops all these jobs.
-        first_step: metric definitions; if given, the wait also ends, without statuses, once a
-            log reports a step.
-        on_poll: called with each job's progress after every poll at which none has ended.
+        log_since: the time from which to read logs; a later watch in this process continues where
+            the last one ended.
+        earlier_mark: a stop mark to ignore; any other mark stops all these jobs.
+        first_step: metric definitions; if given, the wait also ends once a log reports a step, and
+            no statuses are returned.
+        on_poll: called with the progress of each job after every poll in which none has ended.
 
     Returns:
         The statuses of the jobs that have ended.
@@ -104,8 +104,8 @@ def watch_training_jobs(
 def list_training_jobs(backend: Backend, sweep: str) -> list[str]:
     """Return the names of a sweep's training jobs.
 
-    Jobs that the backend lists come first, oldest first, then claimed jobs that it does not list
-    and may never have accepted.
+    The backend's jobs come first, oldest first. Claimed jobs that the backend does not list, and
+    may never have accepted, come last.
     """
     listed = [job.name for job in backend.launcher().jobs_of(sweep)]
     return [*listed, *sorted(read_claims(backend.store, sweep) - set(listed))]

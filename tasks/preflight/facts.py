@@ -1,4 +1,4 @@
-"""Facts for the rules that need no account: the plan, and files on this machine."""
+"""Collect the facts for the offline preflight rules: the plan and local files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nodesweep.tasks.image.packages import REQUIREMENTS_FILE, read_requirements,
 from nodesweep.tasks.jobs.source import code_of, entry_point_problem
 
 CLOCK_FILE = "nodesweep_clock.py"
-"""The helper module; its presence next to a user's program proves nothing."""
+"""The helper module, whose presence next to a user's program doesn't mean that it is used."""
 _NAMES_PACKAGES = re.compile(r"(.*/)?requirements[^/]*\.txt")
 _SAYS_PLANNED_STEPS = re.compile(r"planned_steps|\bclock\s*\([^)]*\bsteps\s*=")
 
@@ -32,11 +32,11 @@ _SAYS_PLANNED_STEPS = re.compile(r"planned_steps|\bclock\s*\([^)]*\bsteps\s*=")
 def read_facts(
     config: BenchmarkConfig, variables: Mapping[str, str] | None = None, is_resume: bool = False
 ) -> Facts:
-    """Return the facts, with the catalogue's prices.
+    """Return the facts about a config, with prices from the catalogue.
 
     Args:
         config: the config.
-        variables: the run's environment variables; None if it runs elsewhere.
+        variables: the run's environment variables, or None for a run on a different machine.
         is_resume: True for a resume, which sends no data, code or build context, so they are not
             checked.
     """
@@ -67,9 +67,9 @@ def read_facts(
 
 
 def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
-    """Return the facts, with those of each arm, or of each type that the only arm may run on.
+    """Add the facts of each arm, or of each instance type on which the only arm can run.
 
-    `instances` are those of config.possible_types, in order.
+    `instances` are the types of config.possible_types, in the same order.
     """
     config, plan = facts.config, facts.plan
     if not plan.by_arm:
@@ -111,7 +111,7 @@ def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
 
 
 def _capacity(config: BenchmarkConfig) -> tuple[str, str | None]:
-    """Return the instance type and training plan; arms that have both in common share nodes."""
+    """Return the instance type and training plan; arms with the same pair share nodes."""
     return config.training.instance_type, config.training.training_plan_arn
 
 
@@ -122,15 +122,15 @@ def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """The files of a config on this machine: its data, code and build context."""
+    """The local files of a config: its data, code and build context."""
 
     config: BenchmarkConfig
 
     def read(self, is_sent: bool = True) -> Files:
-        """Return the Dockerfile's bases, the files that name packages, and the code's requirements.
+        """Return the Dockerfile's bases, the files that list packages, and the code's requirements.
 
-        With `is_sent`, include problems and notices about data, code and context that cannot be
-        sent or are left out.
+        If `is_sent` is True, include problems and notices about data, code and context that can't
+        be sent or are left out.
         """
         image, requirements = self.config.image, read_requirements(self.config)
         bases: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ class LocalFiles:
         return [*left_out, *self._unread_requirements(Path(source_dir))]
 
     def _unread_requirements(self, folder: Path) -> list[str]:
-        """Return a notice about a requirements.txt that no job sees, if any."""
+        """Return a notice about a requirements.txt that no job installs, if any."""
         found = unread_requirements(self.config, Path.cwd())
         if found is None:
             return []
@@ -201,9 +201,9 @@ class LocalFiles:
         return _left_out("image.context", root, list_context(root).secrets)
 
     def _dataset_notices(self) -> list[str]:
-        """Return notices about files next to the data of a local source.
+        """Return notices about other files in a local dataset's folder.
 
-        Missing data is reported by the run.
+        Missing data is reported by the run itself.
 
         Raises:
             PreflightRefused: the data cannot be sent.
@@ -219,7 +219,7 @@ class LocalFiles:
             raise PreflightRefused(str(error)) from error
 
     def _dataset_bytes(self) -> int | None:
-        """Return the size of a local dataset; None if it is in S3 or cannot be sent."""
+        """Return the size of a local dataset, or None if it is in S3 or can't be sent."""
         section = self.config.dataset
         if section is None or section.is_remote:
             return None
@@ -234,9 +234,9 @@ class LocalFiles:
         return source_dir is not None and (Path(source_dir) / "setup.py").exists()
 
     def says_planned_steps(self) -> bool | None:
-        """Return Files.mentions_planned_steps, judging by the code's text.
+        """Search the code for the value of Files.mentions_planned_steps.
 
-        The program may still not report them at run time.
+        Even if the code mentions planned steps, the program may not report them at run time.
         """
         source_dir = self.config.training.source_dir
         if not self.config.ends_early(1) or source_dir is None or not Path(source_dir).is_dir():
@@ -260,6 +260,6 @@ def _left_out(field: str, folder: Path, secrets: Sequence[str]) -> list[str]:
         return []
     return [
         f"{field}: {shown_names(secrets)} in {folder} {'is' if len(secrets) == 1 else 'are'} left"
-        " out, since the name suggests a secret; rename what the program needs, or pass it through"
-        " training.environment"
+        " out, since the name suggests a secret; rename files that the program needs, or"
+        " pass their content through training.environment"
     ]

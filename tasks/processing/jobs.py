@@ -1,6 +1,6 @@
-"""The SageMaker Processing job that validates a dataset: submit or adopt, watch, read its verdict.
+"""Submit or adopt the SageMaker Processing job that validates a dataset, and read its verdict.
 
-Its request is written to the bucket first, so that a stop of the sweep knows the job by name.
+The request is written to the bucket first, so that `nodesweep stop` finds the job's name there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.sweeps.claims import read_stop_mark
 
 _STOP_GRACE_SECONDS = 600
-"""Seconds beyond the maximum runtime, for the upload of the results and the platform's delays."""
+"""Seconds allowed beyond the maximum runtime for the upload of the results and for delays."""
 
 
 def _sagemaker(backend: Backend) -> Any:
@@ -32,7 +32,7 @@ def _sagemaker(backend: Backend) -> Any:
 
 
 def failure_text(backend: Backend, job: JobStatus, last_lines: Sequence[str] = ()) -> str:
-    """Return why an incomplete job gave no verdict, with its last lines and its log's location."""
+    """Explain why an incomplete job has no verdict, with its last lines and the log's location."""
     ending = "failed" if job.state == "failed" else "was stopped"
     if job.state == "failed" and job.started_at is None:
         ending = "failed before it got its instances"
@@ -55,7 +55,7 @@ def failure_text(backend: Backend, job: JobStatus, last_lines: Sequence[str] = (
 
 @patient
 def validation_job_status(backend: Backend, job_name: str) -> JobStatus | None:
-    """Return the status of one Processing job; None if unknown."""
+    """Return the status of one Processing job, or None if it does not exist."""
     return PROCESSING.status(_sagemaker(backend), job_name)
 
 
@@ -64,8 +64,8 @@ def submit_validation_job(
 ) -> JobStatus:
     """Start the dataset's validation job in SageMaker, or adopt the existing one.
 
-    Its request is written to S3 first, to claim the name: a concurrent stop of the sweep sees
-    the claim, or is detected here.
+    The request is written to S3 first to claim the name, so that a concurrent stop of the sweep
+    either sees the claim or is detected here.
 
     Raises:
         SweepStopped: the sweep has been stopped.
@@ -124,7 +124,7 @@ def read_verdict(store: Store, sweep: str, job_name: str) -> dict[str, Any]:
 
 
 def sweep_stopped(sweep: str) -> SweepStopped:
-    """Return the error of a run whose sweep was stopped before its dataset was validated."""
+    """Return the error for a run whose sweep was stopped before its dataset was validated."""
     return SweepStopped(
         f"sweep {sweep} was stopped (`nodesweep stop`) while its dataset was being validated;"
         " start a new one: nodesweep run CONFIG"

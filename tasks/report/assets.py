@@ -1,4 +1,4 @@
-"""A sweep's inputs and report as Prefect assets, shown side by side in the UI."""
+"""Record a sweep's inputs and report as Prefect assets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("nodesweep.assets")
 
 
 def materialize_assets(store: Store, sweep: str, provenance: Mapping[str, Any]) -> None:
-    """Record a sweep's dataset, image and report, which derives from the first two.
+    """Record a sweep's dataset and image, and the report that derives from them.
 
     A failure is only logged as a warning.
     """
@@ -33,7 +33,7 @@ def materialize_assets(store: Store, sweep: str, provenance: Mapping[str, Any]) 
             _materialize(source, [])
         uri, link = store.uri(report_key), store.link(report_key)
         _materialize(_asset(uri, f"scaling report of {sweep}", link), sources)
-    # Prefect refuses a URI as a key, or its server does not respond; the report is complete anyway.
+    # Prefect may refuse a URI as a key or not respond, but the report is complete anyway.
     except Exception as error:
         logger.warning("the assets of %s can't be recorded in Prefect: %s", sweep, error)
 

@@ -1,4 +1,4 @@
-"""The history in the store: write a finished sweep's Parquet file, read a benchmark's files."""
+"""Write a finished sweep's history file to the store, and read the files of a benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_fram
 def put_history(store: Store, reports: Sequence[ScalingReport], benchmark: str) -> str:
     """Write or replace the sweep's file, and return its URI.
 
-    A sweep of several arms has a report for each, all in one file.
+    A sweep with several arms has one report per arm, and all of them go into one file.
     """
     sweep = reports[0].sweep_id
     key = names.history_key(store.prefix, benchmark, sweep, HISTORY_SCHEMA_VERSION)
@@ -28,9 +28,9 @@ def put_history(store: Store, reports: Sequence[ScalingReport], benchmark: str) 
 
 
 def read_history_files(store: Store, benchmark: str) -> dict[str, bytes]:
-    """Return every file of the benchmark by its URI, ordered by key.
+    """Return the content of each of the benchmark's files by URI, ordered by key.
 
-    Return nothing if there is none; an unreadable file only causes a warning.
+    A file that can't be read is left out with a warning.
     """
     key = names.history_key(store.prefix, benchmark, "", HISTORY_SCHEMA_VERSION)
     partition, _, ending = key.rpartition("/")

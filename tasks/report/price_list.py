@@ -1,6 +1,6 @@
 """Read AWS's bulk Price List of SageMaker into the table of configs/price_list.py.
 
-AWS serves it without credentials: a region index, and a file per region. AWS's billing guide,
+AWS serves it without credentials, as a region index and a file per region. AWS's billing guide,
 "Reading the price list files", describes the format. Not yet tested with the real Price List.
 """
 
@@ -36,7 +36,7 @@ _PAUSE_SECONDS = 2.0
 _LARGEST_BYTES = 1 << 30
 _CHUNK_BYTES = 1 << 20
 _KEPT_SHARE = 0.5
-"""Share of a region's known types below which a newer list counts as truncated."""
+"""A newer list with a smaller share of a region's known types counts as truncated."""
 
 
 def read_price_list(
@@ -46,19 +46,19 @@ def read_price_list(
     today: date,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[PriceTable]:
-    """Yield the training prices of each wanted region, or of each that has any, as it is read.
+    """Yield the training prices of each region as soon as its file is read.
 
     Args:
         origin: URL of the Price List's server, or URL or path of one file of the list.
-        wanted: Regions; none for all.
-        known: The table so far; editions older than its own are refused.
+        wanted: Regions to read, or () for all regions.
+        known: The current table; older editions of the list are refused.
         today: Today's date in UTC.
-        say: Called with a line per file, since reading all of them takes minutes.
+        say: Called with a progress message for each file, since reading all takes minutes.
 
     Raises:
         PriceListNotFound: The file does not exist, or a region is not in the list.
-        PriceListRefused: A file is not the Price List, or is truncated, stale or without prices;
-            for regions' files, raised after all have been read.
+        PriceListRefused: A file is not the Price List, or is truncated, stale or without prices.
+            Problems with the files of regions are raised after all files have been read.
     """
     found: set[str] = set()
     problems: list[str] = []
@@ -131,7 +131,7 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
         by_region: dict[str, dict[str, set[float]]] = defaultdict(lambda: defaultdict(set))
         for sku, product in offer["products"].items():
             attributes = product["attributes"]
-            # Outposts and Local Zones have prices of their own for the same type.
+            # Outposts and Local Zones have different prices for the same type.
             if attributes.get("locationType", "AWS Region") == "AWS Region":
                 name, rates = rates_of(attributes, on_demand.get(sku, {}), TRAINING)
                 if rates:
@@ -149,7 +149,7 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
 
 
 def _certain_prices(types: Mapping[str, set[float]]) -> dict[str, float]:
-    """Return the price of each type with a single plausible rate; of several, any may apply."""
+    """Return the price of each type that has exactly one rate, if the rate is plausible."""
     return {
         name: min(rates)
         for name, rates in types.items()
@@ -160,7 +160,7 @@ def _certain_prices(types: Mapping[str, set[float]]) -> dict[str, float]:
 def _edition_problem(
     region: str, prices: RegionPrices, known: RegionPrices | None, today: date
 ) -> str | None:
-    """Return why an edition is refused: it is old, in the future, or lacks many known types."""
+    """Return the reason to refuse an edition that is old, from the future, or incomplete."""
     age = today - prices.published
     edition = f"{prices.source}: the Price List of {region}"
     behind = known is not None and prices.published < known.published
@@ -168,7 +168,7 @@ def _edition_problem(
         than = f", older than the table's edition of {known.published}" if known and behind else ""
         return (
             f"{edition} was published on {prices.published}, {age.days} days ago{than}; check for a"
-            " caching proxy or stale mirror, or download the current list and give it with --from"
+            " caching proxy or stale mirror, or download the current list and pass it with --from"
         )
     if age < timedelta(days=-1):  # otherwise, it would block all editions until then
         return (
@@ -178,8 +178,8 @@ def _edition_problem(
     if known is not None and len(prices.usd_per_hour) < _KEPT_SHARE * len(known.usd_per_hour):
         return (
             f"{edition} has {len(prices.usd_per_hour)} training prices, but the table has"
-            f" {len(known.usd_per_hour)}, so it is probably cut off; try again, or delete the table"
-            " to start over"
+            f" {len(known.usd_per_hour)}, so it is probably truncated; try again, or delete the"
+            " table to start over"
         )
     return None
 
@@ -195,7 +195,7 @@ def _read_json(source: str) -> Mapping[str, Any]:
         problem = (
             "it is an HTML or XML page; look for a proxy or login page"
             if is_page
-            else "it is cut off or not JSON; download it again"
+            else "it is truncated or not JSON; download it again"
         )
         raise PriceListRefused(_not_list(source, problem)) from error
     if not isinstance(content, dict):
@@ -224,7 +224,7 @@ def _read_bytes(source: str) -> bytes:
                 reason = getattr(error, "reason", None) or error
                 raise PriceListRefused(
                     f"{source} can't be read: {reason}; check the network and proxy, or download"
-                    " the list elsewhere and give the file with --from"
+                    " the list elsewhere and pass the file with --from"
                 ) from error
             time.sleep(pause)
 

@@ -1,6 +1,6 @@
-"""Current on-demand prices from the AWS Price List, cached for a week.
+"""Look up current on-demand prices in the AWS Price List, and cache them for a week.
 
-Without a current price, training uses the newest one known, and Processing has none.
+If the lookup fails, training jobs use the newest price on record, and Processing jobs have none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"
 SERVICE = "AmazonSageMaker"
 CACHE_MAX_AGE = timedelta(days=7)
-_REGION = "us-east-1"  # its endpoint has every region of the partition
+_REGION = "us-east-1"  # this endpoint has the prices of all regions in the partition
 _KEEPING = threading.Lock()
 _USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?(?P<use>\w+):(?P<instance_type>ml\..+)")
 
@@ -50,7 +50,7 @@ PROCESSING = Component("Processing", "Processing")
 
 
 class NoPrice(Exception):
-    """The Price List has no such price; the message says why."""
+    """The Price List has no unambiguous price; the message gives the reason."""
 
 
 def cache_file() -> Path:
@@ -61,15 +61,15 @@ def cache_file() -> Path:
 def rates_of(
     attributes: Mapping[str, str], terms: Mapping[str, Any], component: Component
 ) -> tuple[str, set[float]]:
-    """Return the instance type of a product of the Price List, and its rates in USD per node-hour.
+    """Return the instance type of a Price List product, and its rates in USD per node-hour.
 
-    Only the plain usage type counts (USE1-Train:ml.m5.large), because the list has other components
-    of the same instance: without it there are no rates.
+    Only products with the plain usage type (USE1-Train:ml.m5.large) have rates here, because the
+    list has other components of the same instance.
 
     Args:
         attributes: The product's attributes.
-        terms: Its on-demand terms.
-        component: The instance's use.
+        terms: The product's on-demand terms.
+        component: The SageMaker component that uses the instance.
     """
     usage = _USAGE_TYPE.fullmatch(attributes.get("usagetype", ""))
     if usage is None or usage["use"] != component.usage:
@@ -85,12 +85,12 @@ def rates_of(
 def read_price(
     products: Sequence[str], instance_type: str, component: Component = TRAINING
 ) -> float:
-    """Return USD per node-hour of the component from GetProducts' PriceList.
+    """Return the component's price in USD per node-hour from the PriceList of GetProducts.
 
     Args:
         products: the PriceList, each product as JSON.
         instance_type: for example ml.m5.large.
-        component: the instance's use.
+        component: the SageMaker component that uses the instance.
 
     Raises:
         NoPrice: the list has no price, or several.
@@ -115,7 +115,7 @@ def read_price(
 def query_price(
     pricing: Any, instance_type: str, region: str, component: Component = TRAINING
 ) -> float:
-    """Return the Price List's rate in USD per node-hour; boto3's errors pass through.
+    """Return the Price List's rate in USD per node-hour; errors from boto3 propagate.
 
     Raises:
         NoPrice: the list has no price, or several.
@@ -174,9 +174,9 @@ def price_instance(
     today: date,
     component: Component = TRAINING,
 ) -> tuple[InstanceType, tuple[str, ...]]:
-    """Return the instance type with its current price, or unchanged with a notice of the reason.
+    """Return the instance type with its current price, or unchanged with a notice why.
 
-    A type that AWS does not sell has no price to look up.
+    Types that AWS does not sell have no price to look up.
     """
     if not instance.is_aws:
         return instance, ()
@@ -197,7 +197,7 @@ def price_instance(
             subject = f"the price of a Processing job on {name}"
             return instance, (f"{subject} is unavailable, so its cost is unknown: {reason}",)
         known = price_of(instance, region)
-        used = f"that of {known.date} is used" if known.usd_per_hour else "none is known"
+        used = f"using the price of {known.date}" if known.usd_per_hour else "its cost is unknown"
         return instance, (f"the current price of {name} is unavailable; {used}: {reason}",)
     cache_price(path, key, usd_per_hour, today)
     return with_price(instance, region, usd_per_hour, today), ()
@@ -209,11 +209,11 @@ PricedType = tuple[InstanceType, tuple[str, ...]]
 
 
 def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
-    """Look up each instance type's price for its use in the AWS Price List, in this order.
+    """Look up the current price of each instance type and component in the AWS Price List.
 
-    A notice explains each missing price.
-    Requests run in parallel, so that an unresponsive Price List costs one wait. The catalogue has
-    training prices only: without a response, the price of a Processing job is unknown.
+    Results are in the order of `asked`; a notice explains each missing price. Requests run in
+    parallel, so that an unresponsive Price List causes only one wait. The catalogue only has
+    training prices, so without a response, the price of a Processing job is unknown.
     """
     path, today = cache_file(), datetime.now(UTC).date()
 

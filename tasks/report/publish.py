@@ -1,4 +1,4 @@
-"""Publish a report and its news in Prefect."""
+"""Publish reports as Prefect artifacts, and emit Prefect events about sweeps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nodesweep.tasks.task import failures_as_warnings
 def publish_report(store: Store, sweep: str, markdown: str) -> None:
     """Publish the report in Prefect as an artifact of the run, with links to its files on top.
 
-    It is not a task, so that the graph shows it on the stage's bar.
+    This is not a task, so that Prefect's graph shows the artifact on the stage's bar.
     """
     links = (
         f"[{name}]({store.link(names.report_key(store.prefix, sweep, name))})"
@@ -64,7 +64,7 @@ def announce_regression(sweep: str, before: str, message: str) -> None:
 
 
 def announce_budget(benchmark: str, message: str, sweep: str | None = None) -> None:
-    """Emit a Prefect event: sweep.budget_usd kept a sweep or an attempt from starting.
+    """Emit a Prefect event that sweep.budget_usd prevented a sweep or an attempt from starting.
 
     `sweep` is None before the sweep has an ID.
     """

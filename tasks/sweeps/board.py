@@ -1,4 +1,4 @@
-"""A running sweep in Prefect's UI: its progress, a table that fills as points end, and its jobs."""
+"""Show a running sweep in Prefect's UI: its progress, a table of its attempts, and its jobs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from nodesweep.tasks.sweeps.job_runs import (
 from nodesweep.tasks.task import failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")
-# Minimum seconds between two versions of the table, fixed and per row: Prefect stores each version
-# three times.
+# Minimum seconds between two versions of the table, in total and per row, because Prefect stores
+# each version three times.
 _TABLE_SECONDS, _ROW_SECONDS = 20.0, 1.0
 _RUNNING_SECONDS = 20.0
-"""Minimum seconds between two updates on the running jobs; Prefect keeps the last one only."""
+"""Minimum seconds between two updates of the running jobs; Prefect keeps only the last one."""
 _RUNNING_NAMED = 4
 _LAST_SECONDS = 20.0
 """Maximum wait for the final drawing, in seconds."""
 _ABANDON_SECONDS = 10.0
-"""Maximum wait after a sweep was cut off; a worker kills the process 30 s after its signal."""
+"""Maximum wait in seconds after an interrupted sweep; a worker kills the process after 30 s."""
 _Point = tuple[str, int, int]
 """(code of the arm, nodes, repeat), as in names.JobKey.point."""
 
@@ -64,7 +64,7 @@ def name_flow_run(name: str) -> None:
 class SweepBoard:
     """A progress artifact, versions of a table artifact, and a task run per job.
 
-    An unreachable server neither costs a job nor delays a poll.
+    An unreachable server neither fails a job nor delays a poll.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class SweepBoard:
     def show(
         self, outcomes: Sequence[JobOutcome], running: Collection[str] = (), last: bool = False
     ) -> None:
-        """Update the progress whenever its whole percent changes, and the table at most every 20 s.
+        """Update the progress if its whole percent has changed, and the table at most every 20 s.
 
         From 20 rows on, the pause between two tables is 1 s per row.
 
         Args:
             outcomes: every attempt that has ended.
-            running: names of the jobs that have been accepted and not ended.
+            running: names of the accepted jobs that have not ended.
             last: True to draw both, and wait until they are drawn.
         """
         with failures_as_warnings(f"the progress of {self._sweep}"):
@@ -128,7 +128,7 @@ class SweepBoard:
                 self._draw(*drawn, now)
 
     def end(self, stopped: bool) -> None:
-        """End the task runs of jobs that are no longer watched: `stopped`, or left running."""
+        """End the task runs of jobs that were stopped or are no longer watched."""
         with failures_as_warnings(f"the end of {self._sweep}"):
             self._drawer.abandon_jobs(STOPPED if stopped else UNWATCHED, _ABANDON_SECONDS)
 
@@ -169,7 +169,7 @@ class SweepBoard:
         return Table(words, _rows(self._outcomes, smallest, self._config, tuple(self._plan.by_arm)))
 
     def _words(self, now: float, progress_by_job: Mapping[str, JobProgress], last: bool) -> str:
-        """Return the description: points done, cost of ended jobs, expected end, running jobs."""
+        """Return the description: points done, cost so far, expected end and running jobs."""
         done, outcomes = self._done(), self._outcomes
         planned = f"{self._config.most_jobs} points"
         if self._is_open:
@@ -237,9 +237,10 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return a row for every attempt.
 
-    Its speedup is over the least contended completed run of the smallest node count of the same
-    arm. If any time is projected, each row says whether its own time is; the validation run of a
-    probe sweep has no speedup, because it is measured and its baseline is projected.
+    The speedup is relative to the arm's least contended completed run at the smallest node count.
+    If any train time is projected, each row says whether its time is measured or projected. The
+    validation run of a probe sweep has no speedup, because it is measured and its baseline is
+    projected.
     """
     ordered = sorted(outcomes, key=lambda each: (*_point_of(each), each.attempt))
     baselines: dict[str, float] = {}
@@ -271,7 +272,7 @@ def _planned(point: PlannedPoint) -> _Point:
 
 
 def _platform_text(outcomes: Sequence[JobOutcome]) -> str:
-    """Return the platform's kind, which must accompany every emulated number."""
+    """Return the platform's kind, which must be shown with results from emulated nodes."""
     return f"platform: {outcomes[0].platform_kind}"
 
 

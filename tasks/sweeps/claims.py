@@ -1,8 +1,9 @@
-"""A sweep's jobs and stop mark as stored objects; a job's object is written before it is sent.
+"""Record a sweep's jobs in the store before they are submitted, and mark stopped sweeps there.
 
-A backend's job list may be only eventually consistent, but a store is strongly consistent, so
-every reader finds all jobs that the backend may have accepted from any run. Of two runs that claim
-at the same time, at least one sees the other's claim; the same holds for a claim and a stop mark.
+A backend's job list can be eventually consistent, but the store is strongly consistent, so every
+reader finds all jobs that the backend may have accepted from any run. If two runs claim a job at
+the same time, at least one sees the other's claim. If a run claims a job while the sweep is being
+stopped, either the run sees the stop mark or the stop sees the claim.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from nodesweep.scaling import names
 
 @dataclass(frozen=True)
 class Claim:
-    """The store's state right after a job was claimed.
+    """The state of the store right after a job was claimed.
 
-    `jobs` are that job and, if requested, other runs' jobs; `stop_mark` is the last stop's.
+    `jobs` are the claimed job and, if requested, the jobs of other runs. `stop_mark` is the latest
+    stop mark.
     """
 
     jobs: frozenset[str]
@@ -40,7 +42,7 @@ def read_claims(store: Store, sweep: str, claimant: str | None = None) -> frozen
 def _read_claims_of_others(store: Store, sweep: str, claimant: str) -> frozenset[str]:
     """Return the claims of the sweep's other runs.
 
-    If there are no other runs, the listing has one entry, however many claims this run has.
+    The listing has only one entry per run, however many claims a run has.
     """
     found = store.folders(names.claims_prefix(store.prefix, sweep))
     claims = (read_claims(store, sweep, other) for other in found if other != claimant)
@@ -48,9 +50,9 @@ def _read_claims_of_others(store: Store, sweep: str, claimant: str) -> frozenset
 
 
 def read_validation_claims(store: Store, sweep: str) -> list[str]:
-    """Return every job that any run may have sent to validate the sweep's dataset.
+    """Return every job that any run may have submitted to validate the sweep's dataset.
 
-    A run writes such a job's request to the store before it sends the job.
+    A run writes a job's request to the store before it submits the job.
     """
     rests = store.folders(names.validation_claims_prefix(store.prefix, sweep))
     claimed = (names.validation_job_prefix(sweep) + rest for rest in rests)
@@ -58,9 +60,9 @@ def read_validation_claims(store: Store, sweep: str) -> list[str]:
 
 
 def withdraw_claim(store: Store, sweep: str, job_name: str, claimant: str) -> None:
-    """Delete the claim of a job that was not sent, or was refused.
+    """Delete the claim of a job that was refused or never submitted.
 
-    Best effort: a stale claim only costs a query of that job's status.
+    A failure is only logged, because a stale claim merely costs a query of the job's status.
     """
     with best_effort(f"the claim of {job_name} can't be withdrawn"):
         store.delete(names.claim_key(store.prefix, sweep, job_name, claimant))
@@ -79,7 +81,7 @@ def claim_job(
 
 @persistent
 def mark_sweep_stopped(store: Store, sweep: str) -> None:
-    """Mark the sweep as stopped, so that no run of it submits further jobs.
+    """Mark the sweep as stopped, so that none of its runs submits further jobs.
 
     The text of each mark is unique.
     """
@@ -88,10 +90,10 @@ def mark_sweep_stopped(store: Store, sweep: str) -> None:
 
 
 def read_stop_mark(store: Store, sweep: str) -> str | None:
-    """Return the text of the sweep's last stop mark; None if the sweep was never stopped.
+    """Return the text of the sweep's last stop mark, or None if the sweep was never stopped.
 
-    Marks are never deleted. A run that continues a stopped sweep ignores the one it found when it
-    began; so a stop during its start still holds, and so does the stop of every other run.
+    Marks are never deleted. A run that resumes a stopped sweep ignores only the mark that it found
+    when it began, so a stop during its start takes effect, as does the stop of any other run.
     """
     mark = store.get(names.stop_marker_key(store.prefix, sweep))
     return None if mark is None else mark.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A sweep's two Prefect artifacts and its jobs' task runs, drawn in a separate thread."""
+"""Draw a sweep's Prefect artifacts and the task runs of its jobs in a separate thread."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Drawing:
 class Drawer:
     """A background worker that draws a sweep's artifacts and its jobs' task runs, one at a time.
 
-    Prefect's client waits up to a minute for a busy server, and polls of the jobs must not wait for
-    that. Only the newest pending drawing is drawn, before any changes of jobs.
+    Prefect's client waits up to a minute for a busy server, which must not delay the polls of the
+    jobs. Only the newest pending drawing is drawn, before any changes of jobs.
     """
 
     def __init__(self, sweep: str, jobs: JobRuns) -> None:
@@ -61,15 +61,15 @@ class Drawer:
             self._start()
 
     def show_jobs(self, views: Mapping[str, JobView]) -> None:
-        """Queue changes of jobs, by their names."""
+        """Queue changed views by job name."""
         with self._lock:
             self._jobs.want(views)
             self._start()
 
     def abandon_jobs(self, view: JobView, seconds: float) -> None:
-        """Show this view of all jobs that have not ended, and wait at most `seconds`.
+        """Show this view for all jobs that have not ended, and wait at most `seconds`.
 
-        Changes not shown by then are dropped, because this process may soon watch the jobs again.
+        Changes that are still pending are dropped, because this process may watch the jobs again.
         """
         with self._lock:
             if not self._jobs.abandon(view):
@@ -90,15 +90,15 @@ class Drawer:
         self._lock.notify_all()
 
     def _end(self) -> None:
-        """End the thread once nothing is left to draw, or Prefect does not respond for a while.
+        """End the thread once nothing is left to draw, or if Prefect does not respond for a while.
 
-        Further drawings start another.
+        Further drawings start a new thread.
         """
         self._jobs.end()
         self._lock.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the newest drawing and the ends of the jobs are drawn, at most `seconds`."""
+        """Wait at most `seconds` until the newest drawing and the ends of the jobs are drawn."""
         with self._lock:
             self._end()
             if not self._lock.wait_for(self._is_drawn, seconds):

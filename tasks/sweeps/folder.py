@@ -1,6 +1,6 @@
-"""A sweep's folder on this machine: its record and its report, written atomically.
+"""Write a sweep's record and report atomically to its folder on this machine.
 
-These are plain functions, so that commands that run no flow need no Prefect.
+These are plain functions, so that commands that don't run a flow don't need Prefect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("nodesweep.report")
 def point_latest(directory: Path, name: str) -> None:
     """Point the link <directory>/latest at <directory>/<name>, atomically.
 
-    A folder or file of that name is left alone.
+    A folder or file named `latest` is left unchanged.
     """
     latest = directory / names.LATEST
     if latest.exists() and not latest.is_symlink():
@@ -66,7 +66,7 @@ def save_sweep_record_if_missing(directory: Path, sweep: str, record: Mapping[st
 
 
 def load_sweep_record(directory: Path, sweep: str) -> dict[str, Any] | None:
-    """Return the record saved by save_sweep_record(), or None.
+    """Return the record saved by save_sweep_record(), or None if there is none.
 
     Raises:
         RecordDamaged: the record is unreadable.
@@ -82,7 +82,7 @@ def parse_record(body: bytes, origin: str) -> dict[str, Any]:
     """Return a sweep's record.
 
     Raises:
-        RecordDamaged: it is not a record; the message names `origin`.
+        RecordDamaged: the body is not a sweep's record; the message names `origin`.
     """
     try:
         record = json.loads(body)

@@ -1,7 +1,7 @@
-"""Ownership of a sweep ID: a stored object that only the first run to request it can write.
+"""Claim a sweep ID by writing an object to the store, which only one run can do.
 
-An ID is derived from the config and a second. Concurrent runs try successive seconds; a
-retried run finds its own claim on the way, and gets the same ID again.
+An ID is derived from the config and a time in whole seconds. Concurrent runs try successive
+seconds. A retried run finds its own claim and gets the same ID again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.records import Sweeps
 
 _MOST_SECONDS = 1000
-"""Maximum number of runs of one config that may start in the same second."""
+"""Maximum number of runs of one config that can start in the same second."""
 
 
 def claimed_sweep_id(sweeps: Sweeps, started: datetime, run: str) -> str | None:
-    """Return the ID that this run has claimed; None if it has none."""
+    """Return the ID that this run has claimed, or None if it has claimed none."""
     for sweep in _candidates(sweeps, started):
         claimant = _claimant(sweeps.store, sweep)
         if claimant is None or claimant == run:
@@ -31,9 +31,7 @@ def claimed_sweep_id(sweeps: Sweeps, started: datetime, run: str) -> str | None:
 
 @patient
 def claim_sweep_id(sweeps: Sweeps, started: datetime, run: str) -> str:
-    """Claim an ID for a new sweep that no other run has or can get.
-
-    An earlier try of this run may have claimed it.
+    """Claim a unique ID for a new sweep, or return the one claimed by an earlier try of this run.
 
     Raises:
         RunFailed: no ID is left.
@@ -53,14 +51,14 @@ def _candidates(sweeps: Sweeps, started: datetime) -> Iterator[str]:
 
 
 def _try_claim(store: Store, sweep: str, run: str) -> bool:
-    """Claim the ID; return True if this run has it, maybe since an earlier try."""
+    """Claim the ID; return True if this run has it, possibly from an earlier try."""
     body = names.pretty_json({"sweep_id": sweep, "run": run})
     is_new = store.put(names.run_claim_key(store.prefix, sweep), body, only_if_absent=True)
     return is_new or _claimant(store, sweep) == run
 
 
 def _claimant(store: Store, sweep: str) -> str | None:
-    """Return the run that has claimed the ID, "" if its claim is unreadable; None if it is free."""
+    """Return the run that claimed the ID, "" if its claim is unreadable, or None if unclaimed."""
     body = store.get(names.run_claim_key(store.prefix, sweep))
     if body is None:
         return None

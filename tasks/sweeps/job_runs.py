@@ -1,8 +1,8 @@
-"""A sweep's jobs as task runs in Prefect, each of which lasts as long as its job.
+"""Show a sweep's jobs in Prefect as task runs that last as long as the jobs.
 
-A thread per job would only wait. Instead, one call of Prefect's client creates a job's task run,
-and one sets each of its states, at most one call a second. A busy pace drops states in between, and
-jobs that have ended already come last.
+No thread waits for each job. Instead, one call creates a job's task run, and one call sets each of
+its states, at most one call per second. If changes come faster, intermediate states are dropped,
+and jobs that ended before they were shown come last.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ CALLS_PER_SECOND, BURST_CALLS = 1.0, 4
 _PAUSES_SECONDS = 1.0, 60.0
 """First and longest pause after an error, in seconds."""
 _LAST_SECONDS, _LAST_PAUSE_SECONDS = 30.0, 4.0
-"""Time after a sweep's end for which failing calls are repeated, and their longest pause."""
+"""Time for retrying calls after a sweep has ended, and longest pause in between, in seconds."""
 _ANSWER_SECONDS = 10.0
-"""Timeout of a call."""
+"""Timeout of a call in seconds."""
 _ENDING_SECONDS = 120.0
-"""Maximum time for the ends of all jobs of a run whose process is gone, in seconds."""
+"""Maximum time for updating all jobs of a run whose process has ended, in seconds."""
 _TAG = "training-job"
 _UNFINISHED = [StateType.PENDING, StateType.RUNNING]
 
 
 class JobView(NamedTuple):
-    """A job's state in Prefect: its type, its name, and a message; by default the job's name."""
+    """A job's state in Prefect: its type, name and message, which defaults to the job's name."""
 
     type: StateType
     name: str
@@ -75,7 +75,7 @@ UNWATCHED = JobView(
 def running_view(phase: str) -> JobView:
     """Return the view of a job in this phase.
 
-    Prefect counts every Running state as a try, so there is one for all phases of the program.
+    Prefect counts every Running state as a try, so all phases of the program share one.
     """
     if phase == UNKNOWN_PHASE:
         return SUBMITTED
@@ -85,7 +85,7 @@ def running_view(phase: str) -> JobView:
 
 
 def ended_view(outcome: JobOutcome, was_watched: bool) -> JobView:
-    """Return the view of an ended attempt; one that was not watched ended in an earlier run."""
+    """Return the view of an ended attempt, which ended in an earlier run unless it was watched."""
     if outcome.completed:
         return JobView(StateType.COMPLETED, "Completed" if was_watched else "Cached")
     if (outcome.reason or "").startswith(OVER_TIME):
@@ -108,10 +108,10 @@ def run_name(key: names.JobKey) -> str:
 
 
 class JobRuns:
-    """The task runs of a sweep's jobs, inside the task run that makes this.
+    """The task runs of a sweep's jobs, as children of the current task run.
 
-    A retried flow run finds them by the jobs' names. Nothing is shown outside a flow. One thread
-    calls show() and close(); the rest is for the holder of a lock.
+    A retried flow run finds them by job name. Nothing is shown outside a flow. Only one thread
+    calls show() and close(); callers of the other methods must hold a lock.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class JobRuns:
         self._has_failed = False
         self._client: SyncPrefectClient | None = None
         self._opened = ExitStack()
-        # A cancellation ends the waits of other clocks.
+        # The default clock's waits are interrupted by a cancellation.
         self._clock = clock or Clock(wait=threading.Event().wait)
         self._budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, self._clock)
         self._pauses = intervals(*_PAUSES_SECONDS)
@@ -140,16 +140,16 @@ class JobRuns:
 
     @property
     def is_ending(self) -> bool:
-        """True once no job will start: the last states of those shown are no longer paced."""
+        """True once no further job will start; final states are then no longer rate-limited."""
         return self._ending.is_set()
 
     def end(self) -> None:
-        """End the pause after an error, and repeat failing calls for a short time only."""
+        """Interrupt the pause after an error, and retry failing calls only for a short time."""
         self._give_up_at = self._clock.monotonic() + _LAST_SECONDS
         self._ending.set()
 
     def want(self, views: Mapping[str, JobView]) -> None:
-        """Set the views to show, by the jobs' names."""
+        """Set the views to show by job name."""
         if self._flow_run is not None and self._parent is not None:
             self._wanted.update(views)
 
@@ -160,10 +160,10 @@ class JobRuns:
         return bool(left)
 
     def next_to_show(self) -> tuple[str, JobView] | None:
-        """Return a job whose shown view is outdated, ended jobs first; None if all are up to date.
+        """Return a job whose view in Prefect is outdated, or None if all views are up to date.
 
-        Jobs that ended before they were shown come last, because there may be many. None, too, if
-        Prefect did not respond after the sweep's end.
+        Ended jobs come first, except that jobs that ended before they were shown come last, because
+        there can be many. Also return None if Prefect did not respond after the sweep ended.
         """
         if self._has_given_up:
             return None
@@ -172,7 +172,7 @@ class JobRuns:
         return None if name is None else (name, self._wanted[name])
 
     def forget(self) -> None:
-        """Drop all queued views, since another run may watch the jobs again."""
+        """Drop all queued views, since the jobs may be watched again."""
         self._wanted.clear()
 
     @property
@@ -191,13 +191,13 @@ class JobRuns:
     def show(self, name: str, view: JobView) -> None:
         """Create or update a job's task run.
 
-        After an error, of which only the first is logged, it pauses, and the job is due again.
+        After an error, pause and leave the job queued. Only the first error is logged.
         """
         self._begun.add(name)
         try:
             with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
                 self._send(name, view)
-        except Exception as error:  # a busy or unreachable server fails no sweep
+        except Exception as error:  # a busy or unreachable server must not fail a sweep
             if not self._has_failed:
                 logger.warning("a job can't be shown in Prefect yet, retrying: %s", error)
             self._has_failed = True
@@ -255,7 +255,7 @@ class JobRuns:
 
 
 def _is_shown(found: State, state: State) -> bool:
-    """Return True if a task run needs no update; a completed one was watched by the earlier run."""
+    """Return True if a task run needs no update, e.g. because an earlier run completed it."""
     if found.type == state.type == StateType.COMPLETED:
         return True
     return (found.type, found.name, found.message) == (state.type, state.name, state.message)
@@ -264,8 +264,7 @@ def _is_shown(found: State, state: State) -> bool:
 def end_job_runs(run: UUID, view: JobView = UNWATCHED, clock: Clock | None = None) -> None:
     """Set the unfinished task runs of a flow run's jobs to this view, after its process has ended.
 
-    An update that Prefect refuses twice does not hold up the others. The updates together take at
-    most 2 minutes.
+    A failed update does not prevent the others. All updates together take at most 2 minutes.
     """
     clock = clock or Clock()
     deadline = clock.monotonic() + _ENDING_SECONDS

@@ -19,16 +19,16 @@ logger = logging.getLogger("nodesweep.reaper")
 
 
 def orphans(launcher: Launcher, store: Store, grace_seconds: float) -> list[str]:
-    """Return training jobs of this store's sweeps that run, or keep nodes, without an owner.
+    """Return training jobs of this store's sweeps that run, or hold nodes, without an owner.
 
-    The oldest comes first. An owner is gone if its last heartbeat is older than the grace period,
-    by the platform's clock; a sweep without any heartbeat counts from its youngest job's
-    creation. Sweeps left running on purpose are spared while one of their jobs runs.
+    The oldest job comes first. An owner is gone if its last heartbeat is older than the grace
+    period by the platform's clock. If a sweep has no heartbeat, the age of its youngest job counts
+    instead. Sweeps left running on purpose are spared while any of their jobs runs.
     """
     found: list[str] = []
     for sweep, jobs in _by_sweep(launcher, names.sweep_of_job).items():
         with best_effort(
-            f"can't tell whether {sweep} is still running; its jobs are left alone for now"
+            f"could not check whether {sweep} is still running; its jobs are left alone for now"
         ):
             if not has_record(store, sweep):
                 logger.info(
@@ -48,13 +48,13 @@ def orphans(launcher: Launcher, store: Store, grace_seconds: float) -> list[str]
 def validation_orphans(launcher: Launcher, store: Store, grace_seconds: float) -> list[str]:
     """Return this store's validation jobs whose owner's heartbeat is older than the grace period.
 
-    The oldest comes first. Their sweep has no record yet; the job's request in the store shows
-    that the job belongs to it, so its tag may be missing.
+    The oldest job comes first. The sweeps have no record yet, but a request in the store shows to
+    which sweep a job belongs, so its tag may be missing.
     """
     found: list[str] = []
     for sweep, jobs in _by_sweep(launcher, names.sweep_of_validation_job).items():
         with best_effort(
-            f"can't tell whether {sweep} is still running; its validation is left alone for now"
+            f"could not check whether {sweep} is still running; its validation is left alone"
         ):
             claimed = read_validation_claims(store, sweep)
             mine = [job for job in jobs if job.name in claimed]
@@ -66,7 +66,7 @@ def validation_orphans(launcher: Launcher, store: Store, grace_seconds: float) -
 def _by_sweep(
     launcher: Launcher, sweep_of: Callable[[str], str | None]
 ) -> Mapping[str, Collection[HeldJob]]:
-    """Return each job that the backend lists once, by the sweep in its name."""
+    """Group the jobs that the backend lists by the sweep in their name, without duplicates."""
     found: dict[str, dict[str, HeldJob]] = defaultdict(dict)
     for job in launcher.held():
         if (sweep := sweep_of(job.name)) is not None:
@@ -81,16 +81,16 @@ def _silent_seconds(heartbeat: Heartbeat | None, jobs: Collection[HeldJob]) -> f
 
 
 def _jobs_of_sweep(store: Store, sweep: str, jobs: Collection[HeldJob]) -> list[str]:
-    """Return the jobs that carry the sweep's tag, or carry none and are claimed in the store."""
+    """Return the jobs that have the sweep's tag, or have no tag but a claim in the store."""
     tags = {job.name: job.read_tag() for job in jobs}
     claimed = read_claims(store, sweep) if None in tags.values() else frozenset[str]()
     return [name for name, tag in tags.items() if tag == sweep or (tag is None and name in claimed)]
 
 
 def find_validation_orphans(backend: Backend, grace_seconds: float) -> list[str]:
-    """Find jobs that validate datasets and have lost their owner.
+    """Find validation jobs that have lost their owner.
 
-    Best effort: the role may not be allowed to list them.
+    A failure is only logged, because the role may not be allowed to list Processing jobs.
     """
     found: list[str] = []
     with best_effort("can't look for orphaned Processing jobs"):

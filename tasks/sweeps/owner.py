@@ -1,4 +1,4 @@
-"""A sweep's owner: a heartbeat in the store, written every minute.
+"""Write a heartbeat to the store every minute while a run owns a sweep.
 
 It distinguishes a running sweep from an abandoned one.
 """
@@ -32,7 +32,7 @@ class Heartbeat:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds from the heartbeat to its reading."""
+        """Age of the heartbeat in seconds when it was read."""
         return (self.read_at - self.written_at).total_seconds()
 
     @property
@@ -44,7 +44,7 @@ class Heartbeat:
 class SweepOwner:
     """The run that owns a sweep.
 
-    `left_running` is final: no heartbeat, not even a concurrent one, reverts it.
+    After leave(), no heartbeat, not even a concurrent one, makes the sweep owned again.
     """
 
     def __init__(self, store: Store, sweep: str) -> None:
@@ -52,7 +52,7 @@ class SweepOwner:
         self._writing, self._left = threading.Lock(), False
 
     def write_heartbeat(self) -> None:
-        """Write a heartbeat; errors are only logged, since another one follows."""
+        """Write a heartbeat; errors are only logged, since the next one follows soon."""
         try:
             with self._writing:
                 if not self._left:
@@ -95,9 +95,9 @@ def owned(store: Store, sweep: str) -> Iterator[SweepOwner]:
 
 
 def read_heartbeat(store: Store, sweep: str) -> Heartbeat | None:
-    """Return the last heartbeat; None if there is none or, with a warning, it is unreadable.
+    """Return the last heartbeat, or None if there is none or it is unreadable.
 
-    Both of its times are the store's.
+    An unreadable heartbeat causes a warning. Both times are from the store's clock.
     """
     key = names.owner_key(store.prefix, sweep)
     found = store.read(key)
@@ -113,7 +113,7 @@ def read_heartbeat(store: Store, sweep: str) -> Heartbeat | None:
 
 
 def _left_running(body: bytes) -> bool | None:
-    """Return the value that _write() wrote; None if the body has none."""
+    """Return the value that _write() wrote, or None if the body has none."""
     try:
         heartbeat = json.loads(body)
     except (ValueError, RecursionError):

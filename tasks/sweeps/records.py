@@ -1,4 +1,4 @@
-"""The sweeps in the store, and their records and reports."""
+"""Find sweeps in the store, and read and write their records and reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sweeps:
     config: BenchmarkConfig
 
     def quick(self) -> Sweeps:
-        """Return the same sweeps in a store whose calls give up after seconds; see Store."""
+        """Return the same sweeps in a store whose calls time out after seconds; see Store."""
         return replace(self, store=self.store.quick())
 
     def names(self) -> list[str]:
@@ -35,7 +35,7 @@ class Sweeps:
         return sorted(filter(self.include, found))
 
     def include(self, sweep: str) -> bool:
-        """Return True if a sweep of that ID is, or would be, one of exactly this config."""
+        """Return True if a sweep with this ID would be a sweep of exactly this config."""
         return names.sweep_matches(sweep, self.config)
 
     def is_done(self, sweep: str) -> bool:
@@ -49,7 +49,8 @@ def latest_sweep(sweeps: Sweeps) -> str:
 
     Raises:
         SweepNotFound: the config has no sweep.
-        SweepNotNamed: it is finished or was never recorded, so a different one may be meant.
+        SweepNotNamed: the latest sweep is finished or was never recorded, so the user may mean a
+            different one.
     """
     store, mine = sweeps.store, sweeps.names()
     if not mine:
@@ -108,38 +109,38 @@ def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
 
 
 def has_record(store: Store, sweep: str) -> bool:
-    """Return True if a sweep of that ID has begun: it has a record."""
+    """Return True if the sweep has a record, which means that it has begun."""
     return store.get(names.sweep_config_key(store.prefix, sweep)) is not None
 
 
 def is_being_validated(store: Store, sweep: str) -> bool:
-    """Return True if a sweep without a record has a Processing job, and no stop mark.
+    """Return True if the sweep has a validation job and no stop mark.
 
-    A run that continues the sweep adopts that job.
+    A run that resumes the sweep adopts this job.
     """
     return bool(read_validation_claims(store, sweep)) and read_stop_mark(store, sweep) is None
 
 
 @patient
 def begins_with_validation(store: Store, sweep: str) -> bool:
-    """Return True if the sweep is in, or was cut off in, a Processing job's validation."""
+    """Return True if the sweep is in, or was interrupted during, the validation of its dataset."""
     return not has_record(store, sweep) and is_being_validated(store, sweep)
 
 
 @patient
 def find_latest_sweep(sweeps: Sweeps) -> str:
-    """Return the sweep that --resume without an ID continues; raises latest_sweep()'s errors."""
+    """Return the sweep that --resume without an ID continues; see latest_sweep() for errors."""
     return latest_sweep(sweeps)
 
 
 @patient
 def sweep_exists(store: Store, sweep: str) -> bool:
-    """Return True if a sweep of that ID has begun."""
+    """Return True if the sweep has begun."""
     return has_record(store, sweep)
 
 
 def prepare_store(store: Store) -> None:
-    """Verify that the store can be used, or create it."""
+    """Verify that the store can be used, or create it if it is missing."""
     store.prepare()
 
 
@@ -164,12 +165,12 @@ def read_sweep_record(store: Store, sweep: str) -> dict[str, Any]:
 
 @patient
 def write_sweep_record(store: Store, sweep: str, record: Mapping[str, Any]) -> None:
-    """Write the sweep's record; from then on it has begun."""
+    """Write the sweep's record, which marks the sweep as begun."""
     store.put(names.sweep_config_key(store.prefix, sweep), names.pretty_json(record))
 
 
 def add_to_provenance(store: Store, sweep: str, found: Mapping[str, str]) -> None:
-    """Add later findings to the sweep's record, for its later reports.
+    """Add findings to the sweep's record, so that later reports include them.
 
     A missing or damaged record only causes a warning.
     """

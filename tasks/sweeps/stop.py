@@ -1,4 +1,4 @@
-"""Stop a sweep, wherever it runs: submit no further jobs, and end those that run.
+"""Stop a sweep, wherever it runs: prevent further jobs, and stop the running ones.
 
 This module needs no Prefect, so that `nodesweep stop` works without it.
 """
@@ -21,7 +21,7 @@ logger = logging.getLogger("nodesweep.stop")
 
 
 def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
-    """Mark the sweep as stopped, then end its jobs; return the names of those that were running.
+    """Mark the sweep as stopped, stop its jobs, and return the names of the running ones.
 
     Jobs are looked up on the platform named in the sweep's record. Raises the errors of
     stop_sweep_jobs_now().
@@ -30,16 +30,16 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     store = backend.store
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep} can't be listed"):
-        # Only for the return value: others may stop them meanwhile.
+        # Only for the return value, since others may be stopping the same jobs.
         running = running_jobs(backend, sweep)
-    # The mark comes first: a run of the sweep either sees it before it sends a job, or has claimed
-    # that job by now.
+    # The mark comes first, so that a run of the sweep either sees it before it submits a job, or
+    # has already claimed the job.
     with best_effort(
         f"sweep {sweep} can't be marked as stopped,"
         " so if it is still running, it may submit further jobs"
     ):
         mark_sweep_stopped(store, sweep)
-    with best_effort(f"can't tell whether sweep {sweep} has begun"):
+    with best_effort(f"could not check whether sweep {sweep} has begun"):
         if not running and not has_record(store.quick(), sweep):
             logger.warning(
                 "no sweep %s has begun; is the ID correct? If it begins later, it submits no jobs",
@@ -52,9 +52,9 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
 
 
 def platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
-    """Return the platform to which the sweep's record says that jobs were submitted.
+    """Return the platform to which the sweep's jobs were submitted, according to its record.
 
-    Without a record, return `platform` unchanged.
+    Without a readable record, return `platform` unchanged.
     """
     try:
         record = read_sweep_record(store_of(platform).quick(), sweep)
@@ -63,7 +63,8 @@ def platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
         return platform
     except (RecordDamaged, ValidationError, *CALL_ERRORS) as error:
         logger.warning(
-            "the record of %s can't be read, so its jobs are looked for where the config says: %s",
+            "the record of %s can't be read, so its jobs are looked up on the config's platform:"
+            " %s",
             sweep,
             error,
         )
@@ -71,9 +72,9 @@ def platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
 
 
 def still_running(backend: Backend, sweep: str, job_names: Sequence[str]) -> set[str] | None:
-    """Return the jobs among these that the platform lists as not ended.
+    """Return those of the given jobs that have not ended, according to the platform's list.
 
-    Return None if the list lacks one of them, or the call fails within a quick client's limits.
+    Return None if a job is missing from the list, or if the call fails or times out.
     """
     try:
         listed = backend.launcher(quick=True).jobs_of(sweep)
@@ -86,10 +87,10 @@ def still_running(backend: Backend, sweep: str, job_names: Sequence[str]) -> set
 
 
 def running_jobs(backend: Backend, sweep: str) -> list[str]:
-    """Return the sweep's listed jobs that have not ended.
+    """Return the sweep's jobs that have not ended.
 
-    Before its first training job, that is the job that validates its dataset. The query
-    gives up after seconds rather than minutes.
+    Before the first training job, this is the job that validates the dataset. The calls time out
+    after seconds rather than minutes.
     """
     listed = backend.launcher(quick=True).jobs_of(sweep)
     running = [job.name for job in listed if not job.has_ended]

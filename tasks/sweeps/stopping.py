@@ -1,8 +1,9 @@
-"""End a sweep's jobs: stop them, verify that they stop, release their warm pools.
+"""Stop a sweep's jobs, verify that they stop, and release their warm pools.
 
-A backend may be eventually consistent: lists, descriptions and stops may lag an accepted job by
-seconds. So the jobs to end are those known by name (in memory, or claimed in the store), the list
-only adds to them, and an unknown name is polled for SETTLE_SECONDS.
+A backend can be eventually consistent: lists, descriptions and stops can lag behind an accepted job
+by seconds. The jobs to stop are therefore taken from memory and from the claims in the store, and
+the backend's list only adds to them. A job that the backend does not show yet is polled for
+SETTLE_SECONDS.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ def end_jobs(
     listed: Lister = list,
     claimed: Callable[[], Iterable[str]] = list,
 ) -> list[str]:
-    """Stop these jobs and those that `claimed` and `listed` add.
+    """Stop the given jobs and those that `claimed` and `listed` add.
 
-    Waits until each is stopping or, with a warm pool, until it has stopped and the pool is
-    released: at most STOPPING_SECONDS plus the time for the release.
+    Wait until each job is stopping or, if it has a warm pool, until it has stopped and the pool is
+    released. This takes at most STOPPING_SECONDS plus the time for the release.
 
     Returns:
         The names of the jobs that had not ended.
 
     Raises:
-        JobRefused: some jobs could not be stopped, or nothing shows that they are; all others were.
+        JobRefused: some jobs could not be stopped, or may not have stopped; all others have.
         One of CALL_ERRORS: neither `claimed` nor `listed` could be read.
     """
     ending = _Ending(launcher, job_names, clock)
@@ -84,7 +85,7 @@ def end_jobs(
 
 
 class _Ending:
-    """The known state of each job; a job counts as running until the backend reports its end."""
+    """The state of each job; a job counts as running until the backend reports its end."""
 
     def __init__(self, launcher: Launcher, job_names: Iterable[str], clock: Clock) -> None:
         self._launcher, self._clock = launcher, clock
@@ -100,15 +101,15 @@ class _Ending:
         self._refused: set[str] = set()
         self._described_at: dict[str, float] = {}
         self.lost: Exception | None = ValueError("the jobs of the sweep were never listed")
-        """Why the set of jobs is unknown; None once a call has reported it."""
+        """The reason why the set of jobs is unknown, or None once a call has reported it."""
         self.failures: dict[str, str] = {}
-        """Jobs that the last attempt could not stop, and why."""
+        """Jobs that the last attempt could not stop, with the reason."""
 
     @property
     def is_late(self) -> bool:
-        """True past the deadline.
+        """True after the deadline.
 
-        Checked before every call: a platform that does not respond takes minutes for each job.
+        This is checked before every call, since an unresponsive platform takes minutes per job.
         """
         return self._clock.monotonic() >= self._deadline
 
@@ -119,10 +120,7 @@ class _Ending:
 
     @property
     def may_have_more_jobs(self) -> bool:
-        """True if there may be further jobs.
-
-        A job is not visible yet, or no call has reported the jobs.
-        """
+        """True if a job is not visible yet, or if no call has reported the jobs."""
         return bool(self.unknown) or self.lost is not None
 
     @property
@@ -162,10 +160,10 @@ class _Ending:
             self.lost = None
 
     def stop(self) -> None:
-        """Request each running job's stop once, even if requests for others fail.
+        """Ask each running job to stop once, even if requests for other jobs fail.
 
-        Denials are retried: the stack's role may stop jobs by their tags only, and a new job's tags
-        appear late.
+        Denied requests are retried, because the stack's role can stop jobs only by their tags, and
+        the tags of a new job appear late.
         """
         for name in sorted(
             self._names - self._over - self.stop_requested - self._refused - self.stopping
@@ -177,10 +175,10 @@ class _Ending:
                 continue
             try:
                 if not self._launcher.stop(name):
-                    continue  # the job has ended or is unknown; its status tells which
+                    continue  # the job has ended or is unknown; its status shows which
             except (JobRefused, *CALL_ERRORS) as error:
                 self.failures[name] = str(error)
-                if isinstance(error, BackendUnusable):  # no tag that comes late helps
+                if isinstance(error, BackendUnusable):  # late tags are not the cause
                     self._refused.add(name)
                 elif not is_transient(error):
                     self._denied.add(name)
@@ -190,9 +188,9 @@ class _Ending:
             self.failures.pop(name, None)
 
     def poll(self) -> None:
-        """Describe each job whose state decides whether there is more to wait for.
+        """Describe each job that may still have to be waited for.
 
-        The list shows the end of a stopping job.
+        Stopping jobs are described less often, because the list shows when they have ended.
         """
         for name in sorted(
             self._names - self._over - self._refused - (self.stopping - self.with_pool)
@@ -229,10 +227,10 @@ class _Ending:
 
 
 def stop_sweep_jobs_now(backend: Backend, sweep: str, job_names: Iterable[str] = ()) -> list[str]:
-    """End these jobs first, then all others of the sweep; return those that had not ended.
+    """Stop the given jobs first, then all others of the sweep; return those that had not ended.
 
-    It is not a task, because Prefect starts no further tasks in a run that is being cancelled.
-    Raises the errors of end_jobs().
+    A run that is being cancelled calls this function directly, because Prefect starts no further
+    tasks in it. Raises the same errors as end_jobs().
     """
     launcher, store = backend.launcher(), backend.store
     validating, refusal = _end_validation(backend, sweep)
@@ -258,14 +256,14 @@ def stop_sweep_jobs_now(backend: Backend, sweep: str, job_names: Iterable[str] =
 
 
 def _end_validation(backend: Backend, sweep: str) -> tuple[list[str], JobRefused | None]:
-    """End the jobs that may validate the sweep's dataset.
+    """Stop the jobs that may be validating the sweep's dataset.
 
     Returns:
-        The names of those that had not ended, and the error if one could not be stopped, which must
-        not keep the training jobs from being stopped.
+        The names of the jobs that had not ended, and the error if one could not be stopped. The
+        error is not raised, so that the training jobs are stopped too.
     """
     claimed: list[str] = []
-    with best_effort(f"can't tell whether {sweep} has a Processing job"):
+    with best_effort(f"could not check whether {sweep} has a Processing job"):
         claimed = read_validation_claims(backend.store, sweep)
     try:
         return end_jobs(backend.validations(), claimed, ENDING_CLOCK), None
@@ -274,14 +272,14 @@ def _end_validation(backend: Backend, sweep: str) -> tuple[list[str], JobRefused
 
 
 def stop_processing_jobs(backend: Backend, job_names: Sequence[str]) -> list[str]:
-    """Stop these jobs that validate datasets."""
+    """Stop these validation jobs."""
     return end_jobs(backend.validations(), job_names, ENDING_CLOCK)
 
 
 def release_pools_now(backend: Backend, sweep: str, job_names: Iterable[str]) -> list[str]:
-    """Release the warm pools of the sweep's ended jobs, both given and listed; not a task.
+    """Release the warm pools of the sweep's ended jobs, both the given and the listed ones.
 
-    A pool listed as ended has ended; any other status in the list may be outdated.
+    A pool that is listed as over has ended; any other status in the list can be outdated.
     """
     launcher, wanted = backend.launcher(), set(job_names)
     with best_effort(f"the warm pools of {sweep} can't be listed"):
@@ -301,9 +299,9 @@ def release_pools(
     clock: Clock,
     settle_seconds: float = SETTLE_SECONDS,
 ) -> list[str]:
-    """Release the warm pools of the ended jobs among these; best effort.
+    """Release the warm pools of those jobs that have ended; errors are only logged.
 
-    A description may lag: while it shows the pool neither as available nor as ended, it is polled
+    A description can lag, so while it shows the pool neither as available nor as over, it is polled
     until `settle_seconds` have passed.
 
     Returns:
@@ -339,7 +337,7 @@ def release_pools(
 
 
 def _release(launcher: Launcher, name: str, released: list[str]) -> bool:
-    """Release this job's pool if it is available; return True if nothing is left to do for it."""
+    """Release the job's pool if it is available; return True if nothing is left to do."""
     job = launcher.status(name)
     if job is None:
         return False

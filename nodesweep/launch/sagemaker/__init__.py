@@ -1,1 +1,1 @@
-"""Amazon SageMaker: the only code that knows its requests and responses."""
+"""The Amazon SageMaker backend, the only code that uses its requests and responses."""

@@ -1,4 +1,4 @@
-"""SageMaker as a backend; imports boto3 and sagemaker-core when they are needed."""
+"""The SageMaker backend, which imports boto3 and sagemaker-core only when they are needed."""
 
 from __future__ import annotations
 

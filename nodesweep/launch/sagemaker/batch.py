@@ -1,8 +1,9 @@
-"""Training jobs that wait in an AWS Batch queue (service jobs) before SageMaker starts them.
+"""Run training jobs through an AWS Batch queue, as service jobs.
 
 Batch names the training job: AWSBatch, the payload's TrainingJobName and 32 hex digits (AWS Batch
-user guide, "Service job state change events"). 63 characters leave 23, so the payload has a digest
-of the job's name there, by which the training job is found even after Batch has forgotten it.
+user guide, "Service job state change events"). Of 63 characters, this leaves 23, so the payload's
+name is a digest of the job's name. The training job can be found by it even after Batch has deleted
+the service job.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ QUEUED = "Queued in AWS Batch"
 _WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 _ENDED = ("SUCCEEDED", "FAILED")
 _RECEIVED = "Received status from SageMaker"
-"""Begins the reason of a job that ended by itself, which its description has in full."""
+"""Start of the reason of a job that ended by itself; its description has the full reason."""
 _FINAL = (
     "not found",
     "not exist",
@@ -51,37 +52,37 @@ _FINAL = (
     "not authorized",
     "must be specified",
 )
-"""Words of refusals that no wait changes.
+"""Parts of the messages of final refusals, for which waiting does not help.
 
-AWS documents neither the code nor the message of a refusal of a repeated request.
+AWS documents neither the code nor the message with which it refuses a repeated request.
 """
 _SERVICE_JOB, _OWN_NAME = "ServiceJob", "OwnName"
-"""Members that a description has in addition: Batch's summary, and SageMaker's name of the job."""
+"""Members added to a description: Batch's summary, and the job's name in SageMaker."""
 ServiceJob = Mapping[str, Any]
 """An entry of ListServiceJobs."""
 
 
 def training_launcher(sagemaker: Any, platform: PlatformConfig, quick: bool) -> Launcher:
-    """Return the launcher of a platform's training jobs: through its Batch queue, if it has one."""
+    """Return the launcher of the platform's training jobs, which uses its Batch queue, if any."""
     if platform.batch is None:
         return SageMakerJobs(sagemaker, platform)
     return BatchJobs(sagemaker, platform, _kind(platform, quick))
 
 
 def name_of_queued(platform: PlatformConfig, job_name: str) -> str:
-    """Return SageMaker's name of a job that was put into the platform's queue."""
+    """Return the name in SageMaker of a job that was submitted to the platform's queue."""
     found = _kind(platform).own_name(aws_client("sagemaker", platform), job_name)
     return job_name if found is None else found
 
 
 def payload_name(job_name: str) -> str:
-    """Return the TrainingJobName that Batch gets, of as many characters as it leaves."""
+    """Return the payload's TrainingJobName, as long as Batch allows."""
     return names.canonical_digest(job_name)[:NAME_CHARACTERS]
 
 
 def _kind(platform: PlatformConfig, quick: bool = False) -> QueuedTraining:
     assert platform.batch is not None
-    # Called as elsewhere, because the cache of clients tells the ways of calling apart.
+    # Called as elsewhere, because the cache of clients depends on how the arguments are written.
     batch = aws_client("batch", platform, quick=True) if quick else aws_client("batch", platform)
     return QueuedTraining(
         TRAINING.member, TRAINING.method, _read, TRAINING.logger, batch, platform.batch
@@ -101,16 +102,16 @@ class QueuedTraining(JobKind):
     queue: BatchConfig
 
     def send(self, sagemaker: Any, request: Mapping[str, Any], clock: Clock) -> None:
-        """Submit the job; client errors pass through, except refusals.
+        """Submit the job; client errors propagate, except for refusals.
 
-        One attempt: Batch never runs a second job by itself, except after SageMaker lacked
-        capacity, when nothing was billed. The token makes a repeated call fail, possibly before
-        the first one's job is listed, so a refusal is final at once only if no wait can change it.
+        With one attempt, Batch never starts a second job by itself, except after SageMaker lacked
+        capacity and nothing was billed. The token makes a repeated call fail, possibly before the
+        job of the first call is listed, so the list is polled unless a refusal is final.
 
         Raises:
             JobRefused: Batch does not accept the job.
-            ResourceInUse: There is a job of this name already. If two were accepted, the newer one
-                is taken back: every process then follows the older one.
+            ResourceInUse: A job of this name exists. If two were accepted, the newer one is
+                terminated, so that every process follows the older one.
         """
         name, queue = request[f"{self.member}Name"], self.queue
         token = payload_name(name)
@@ -150,7 +151,7 @@ class QueuedTraining(JobKind):
             raise sagemaker.exceptions.ResourceInUse({"Error": {}}, "SubmitServiceJob")
 
     def find(self, *job_names: str) -> dict[str, ServiceJob]:
-        """Return these service jobs by name, as far as Batch knows them, with one query."""
+        """Return the service jobs with these names that exist, by name, with one query."""
         pattern = job_names[0]
         if len(job_names) > 1:
             pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)
@@ -160,7 +161,8 @@ class QueuedTraining(JobKind):
     def query_names(self, pattern: str) -> dict[str, ServiceJob]:
         """Return the queue's service jobs whose names match, by name, oldest first.
 
-        Of several of one name, it is the first that has not ended, or else the oldest.
+        If several jobs have the same name, the oldest that has not ended is returned, or else the
+        oldest.
         """
         found: dict[str, ServiceJob] = {}
         for job in reversed([*self.query("JOB_NAME", pattern)]):
@@ -170,7 +172,7 @@ class QueuedTraining(JobKind):
         return found
 
     def _of_name(self, job_name: str) -> list[ServiceJob]:
-        """Return the service jobs of this name, newest first: Batch's filter ignores case."""
+        """Return the service jobs of this name, newest first; Batch's filter ignores case."""
         return [job for job in self.query("JOB_NAME", job_name) if job["jobName"] == job_name]
 
     def query(self, name: str, value: str) -> Iterator[ServiceJob]:
@@ -202,7 +204,7 @@ class QueuedTraining(JobKind):
         return pages
 
     def own_name(self, sagemaker: Any, job_name: str) -> str | None:
-        """Return SageMaker's name of a job; None while it waits or if it is unknown."""
+        """Return the job's name in SageMaker, or None while it waits or if it is unknown."""
         found = self.find(job_name).get(job_name)
         return _forgotten(sagemaker, job_name) if found is None else _attempt(found)
 
@@ -213,9 +215,9 @@ class QueuedTraining(JobKind):
     def describe_found(
         self, sagemaker: Any, job_name: str, service_job: ServiceJob | None
     ) -> dict[str, Any] | None:
-        """Return the description of the training job, or of the payload of a job that waits.
+        """Return the description of the training job, or of the payload of a waiting job.
 
-        It has the job's name as TrainingJobName, as that of a job that is not queued.
+        Its TrainingJobName is the job's name, as for jobs that are not queued.
         """
         name = _forgotten(sagemaker, job_name) if service_job is None else _attempt(service_job)
         found = None if name is None else TRAINING.describe(sagemaker, name)
@@ -255,13 +257,13 @@ class QueuedTraining(JobKind):
         return _tags(self._payload(service_job)).get(names.TAG_SWEEP_ID)
 
     def digest(self, sagemaker: Any, description: Mapping[str, Any]) -> str | None:
-        """Return the digest of the request that made the job; see JobKind."""
+        """Return the digest of the request that created the job; see JobKind."""
         if "Tags" in description:
             return _tags(description).get(names.TAG_REQUEST_DIGEST)
         return super().digest(sagemaker, description)
 
     def stop(self, sagemaker: Any, job_name: str) -> bool:
-        """Take the job out of the queue or have Batch stop it; see JobKind."""
+        """Remove the job from the queue, or have Batch stop it; see JobKind."""
         same_name = self._of_name(job_name)
         if not same_name:
             name = _forgotten(sagemaker, job_name)
@@ -276,12 +278,12 @@ class QueuedTraining(JobKind):
 
 
 def _is_final(error: ClientError) -> bool:
-    """Return True if Batch refuses a request that it cannot have accepted before."""
+    """Return True if the error rules out that Batch accepted the request before."""
     return any(words in str(error).lower() for words in _FINAL)
 
 
 def _attempt(service_job: ServiceJob) -> str | None:
-    """Return SageMaker's name of a service job's training job; None while it waits for one.
+    """Return the name of a service job's training job, or None while it waits for one.
 
     A job that waits again has an attempt for which SageMaker lacked capacity.
     """
@@ -292,10 +294,10 @@ def _attempt(service_job: ServiceJob) -> str | None:
 
 
 def _from_batch(description: Mapping[str, Any], service_job: ServiceJob | None) -> dict[str, Any]:
-    """Return the members of a training job's description that Batch knows better.
+    """Return the members of a training job's description that are replaced by Batch's values.
 
-    These are the time of creation until instances start, since the tries for capacity count
-    together, and why a job stopped if Batch stopped it.
+    These are the creation time until instances start, since all tries for capacity count together,
+    and the reason why Batch stopped the job, if it did.
     """
     if service_job is None:
         return {}
@@ -310,7 +312,7 @@ def _from_batch(description: Mapping[str, Any], service_job: ServiceJob | None) 
 
 
 def _forgotten(sagemaker: Any, job_name: str) -> str | None:
-    """Return SageMaker's name of a job that Batch may have forgotten; None if there is none.
+    """Return the name in SageMaker of a job that Batch may have deleted, or None.
 
     Batch keeps ended jobs for at least 7 days (AWS Batch user guide, "Job states").
     """
@@ -321,10 +323,10 @@ def _forgotten(sagemaker: Any, job_name: str) -> str | None:
 
 
 def _read(description: Mapping[str, Any]) -> JobStatus:
-    """Read a description of QueuedTraining.
+    """Read a description from QueuedTraining.
 
-    A training job that failed or stopped may have lacked capacity, so it has only ended once Batch
-    says so.
+    A training job that failed or stopped may have lacked capacity, so it has ended only if Batch
+    reports that the service job has ended.
     """
     found = read_training_job({**description, "TrainingJobName": description[_OWN_NAME]})
     found = replace(found, name=description["TrainingJobName"])
@@ -339,7 +341,7 @@ def _tags(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _moment(service_job: ServiceJob, member: str) -> datetime:
-    """Return a time of a service job, which Batch gives in Unix milliseconds."""
+    """Return a time of a service job, which Batch reports in Unix milliseconds."""
     return datetime.fromtimestamp(service_job[member] / 1000, UTC)
 
 
@@ -354,7 +356,7 @@ class BatchJobs(SageMakerJobs):
         return self.kind
 
     def submit(self, spec: JobSpec) -> JobStatus:
-        """Put the job into the queue, or adopt the existing one; see SageMakerJobs."""
+        """Submit the job to the queue, or adopt the existing one; see SageMakerJobs."""
         queued = self.queued
         send = partial(queued.send, clock=self.clock)
         return submit(self.sagemaker, self.render(spec), self.clock, queued, send)
@@ -362,7 +364,7 @@ class BatchJobs(SageMakerJobs):
     def describe(
         self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
     ) -> dict[str, JobStatus]:
-        """Return the status of each of these jobs that Batch or SageMaker knows."""
+        """Return the status of each given job that exists in Batch or SageMaker, by name."""
         found: dict[str, JobStatus] = {}
         if not (wanted := list(job_names)):
             return found
@@ -382,10 +384,10 @@ class BatchJobs(SageMakerJobs):
         return _LaterLog(aws_client("logs", self.platform), job_name, since, find)
 
     def release(self, job_name: str) -> None:
-        """Do nothing: jobs of a queue keep no nodes (PlatformConfig.problems)."""
+        """Do nothing, because queued jobs keep no nodes (PlatformConfig.problems)."""
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
-        """Return the sweep's jobs that Batch knows, oldest first; each name once."""
+        """Return the sweep's jobs in Batch, oldest first, without duplicate names."""
         return [
             JobStatus(name, _state(job), created_at=_moment(job, "createdAt"), retention="over")
             for name, job in self.queued.query_names(f"{names.job_prefix(sweep)}*").items()
@@ -393,7 +395,7 @@ class BatchJobs(SageMakerJobs):
         ]
 
     def held(self) -> Iterator[HeldJob]:
-        """Yield the queue's jobs, then the account's others that run or keep a warm pool."""
+        """Yield the queue's jobs, then the account's other jobs that run or keep a warm pool."""
         yield from self.queued.held()
         for job in held_jobs(self.sagemaker, TRAINING):
             if not job.name.startswith(PREFIX):
@@ -410,7 +412,7 @@ def _state(service_job: ServiceJob) -> JobState:
 
 @dataclass
 class _LaterLog:
-    """The log of a job that may still wait for its log streams' name; a JobLog."""
+    """The log of a job whose log streams may not have a name yet; a JobLog."""
 
     logs: Any
     job_name: str
@@ -422,7 +424,7 @@ class _LaterLog:
 
     @property
     def location(self) -> str:
-        """The place of the whole log, in words."""
+        """A description of where the full log is."""
         return f"CloudWatch Logs ({self.job_name} in AWS Batch)"
 
     @property
@@ -431,9 +433,9 @@ class _LaterLog:
         return self.found is not None and self.found.has_more
 
     def new_lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the new lines of the next page; none while the job waits.
+        """Yield the new lines of the next page, or nothing while the job waits.
 
-        A try for which capacity lacked writes none, and the next one has another name.
+        A try that lacks capacity writes no lines, and the next try has a different name.
         """
         if not self.has_lines and (name := self.find_name()) != self.name:
             self.name = name

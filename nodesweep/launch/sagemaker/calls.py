@@ -1,4 +1,4 @@
-"""Release the nodes that an ended job has kept, and verify which request made a job."""
+"""Release the nodes that an ended job has kept, and verify which request created a job."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ KNOWN_SECONDS = 60.0
 
 
 def release_kept_nodes(sagemaker: Any, job_name: str) -> None:
-    """End the warm pool of an ended job; client errors pass through."""
+    """Release the warm pool of an ended job; client errors propagate."""
     sagemaker.update_training_job(
         TrainingJobName=job_name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
     )
 
 
 def tagged_digest(sagemaker: Any, arn: str) -> str | None:
-    """Return the digest of the request that made the job, from its tags.
+    """Return the digest of the request that created the job, from its tags.
 
-    None if the tags lack it, or are not visible yet.
+    Return None if the tags lack it or are not visible yet.
     """
     with suppress_codes(*MISSING):
         tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
@@ -45,13 +45,13 @@ def check_same_request(
     read_digest: Callable[[], str | None],
     clock: Clock,
 ) -> None:
-    """Verify that an existing job was made with this request.
+    """Verify that an existing job was created with this request.
 
-    It is adopted if it carries the request's digest, or if its description matches the request:
-    tags can be rewritten or lost, a description cannot.
+    The job is adopted if its tags have the request's digest, or if its description matches the
+    request: tags can be changed or lost, but a description can't.
 
     Raises:
-        JobRefused: the job was made with a different request.
+        JobRefused: the job was created with a different request.
     """
     wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
     found = read_digest()
@@ -74,7 +74,7 @@ def check_same_request(
 def matches_request(description: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
     """Return True if the description contains everything that was requested.
 
-    SageMaker may add defaults, but no hyperparameters and no variables. The value behind a
+    SageMaker may add defaults, but no hyperparameters or environment variables. The value of a
     ${VARIABLE} is not compared.
     """
     references = variables_of(request.get("Environment", {}))
@@ -91,7 +91,7 @@ def matches_request(description: Mapping[str, Any], request: Mapping[str, Any]) 
 
 
 def contains(described: Any, asked: Any) -> bool:
-    """Return True if everything that was asked for is described, at any depth."""
+    """Return True if `described` contains everything in `asked`, at any depth."""
     if isinstance(asked, Mapping):
         return isinstance(described, Mapping) and all(
             contains(described.get(name), value) for name, value in asked.items()

@@ -22,13 +22,13 @@ class CloudWatchLog:
         self._since_milliseconds = int(since.timestamp() * 1000)
         self._next_token: str | None = None
         self._hiders: dict[str, LogHider] = {}
-        """The secret filter of each log stream."""
+        """The filter that hides secrets, by log stream."""
         self._seen: dict[str, int] = {}
         """The time of each line since `_since_milliseconds`, by its ID."""
 
     @property
     def location(self) -> str:
-        """The place of the whole log, in words."""
+        """A description of where the full log is."""
         return f"CloudWatch Logs, {self._group}, {self._job_name}/*"
 
     @property

@@ -22,7 +22,7 @@ MODULE = "sagemaker.core.resources"
 
 
 def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
-    """Call CreateTrainingJob; client errors pass through.
+    """Call CreateTrainingJob; client errors propagate.
 
     sagemaker-core's debug lines would show the job's environment, so only its warnings and errors
     are logged.
@@ -39,7 +39,7 @@ def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
         # The session's client has its own region.
         resources.TrainingJob.create(**arguments, session=session, region="")
     except Exception as error:
-        # Once accepted, the job exists, whatever sagemaker-core makes of its description.
+        # Once accepted, the job exists, even if sagemaker-core can't parse its description.
         if session.was_accepted:
             return
         if isinstance(error, ValidationError):
@@ -57,11 +57,11 @@ def _refusal(request: Mapping[str, Any], why: str) -> JobRefused:
 
 
 class _Session(boto3.Session):
-    """The session that sagemaker-core gets its client from, and that client; one per request.
+    """The session and client that sagemaker-core uses to send one request.
 
-    The platform's client has its endpoint, credentials and retries. sagemaker-core fills members
-    that a request lacks from a SageMaker defaults file of this machine, but the plan shows the
-    request, and the job's digest names it: it is sent as it is.
+    Calls go through the platform's client, which has its endpoint, credentials and retries.
+    sagemaker-core would add members from a SageMaker defaults file on this machine. The original
+    request is sent instead, because the plan shows it and the job's digest identifies it.
     """
 
     def __init__(self, sagemaker: Any, request: Mapping[str, Any]) -> None:
@@ -74,10 +74,10 @@ class _Session(boto3.Session):
         return self
 
     def create_training_job(self, **typed: Any) -> Any:
-        """Send the request; sagemaker-core may have dropped only empty members.
+        """Send the original request, if sagemaker-core has dropped only empty members.
 
         Raises:
-            JobRefused: it changed or dropped a member.
+            JobRefused: sagemaker-core changed or dropped a member.
         """
         changed = [
             name
@@ -94,7 +94,7 @@ class _Session(boto3.Session):
         return answer
 
     def describe_training_job(self, **asked: Any) -> dict[str, Any]:
-        """Return the arguments: create() ends with this call, and a new job may not be visible."""
+        """Return the arguments; create() calls this last, when a new job may not be visible."""
         return asked
 
 

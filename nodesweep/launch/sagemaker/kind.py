@@ -1,7 +1,7 @@
-"""SageMaker's kinds of jobs, training and Processing: how they differ, and how they are started.
+"""Start, adopt, describe and stop SageMaker's training and Processing jobs.
 
-A job's name is derived from its request, so describing comes before creating: an existing job is
-adopted, whoever started it.
+A job's name is derived from its request, so a job is described before it is created. An existing
+job is adopted, whoever started it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class JobKind:
     logger: str
 
     def describe(self, sagemaker: Any, job_name: str) -> dict[str, Any] | None:
-        """Return the job's description; None if it is unknown, which is a ValidationException.
+        """Return the job's description, or None if there is no such job.
 
-        The job's secrets are masked from then on: a command that reads its log or failure reason
-        may know nothing but its name.
+        The job's secrets are masked from then on, because a command that reads its log or failure
+        reason may have nothing but its name.
         """
         try:
             description = dict(self._call(sagemaker, "describe", job_name))
@@ -63,22 +63,22 @@ class JobKind:
         return description
 
     def stop(self, sagemaker: Any, job_name: str) -> bool:
-        """Ask the job to stop; return True if it was still running. Client errors pass through."""
+        """Ask the job to stop; return True if it was still running. Client errors propagate."""
         with suppress_codes(*MISSING):
             self._call(sagemaker, "stop", job_name)
             return True
-        return False  # it has ended or is unknown; its description tells which
+        return False  # it has ended or is unknown; its description shows which
 
     def _call(self, sagemaker: Any, verb: str, job_name: str) -> Any:
         return getattr(sagemaker, f"{verb}_{self.method}")(**{f"{self.member}Name": job_name})
 
     def status(self, sagemaker: Any, job_name: str) -> JobStatus | None:
-        """Return the job's status; None if it is unknown."""
+        """Return the job's status, or None if there is no such job."""
         description = self.describe(sagemaker, job_name)
         return None if description is None else self.read(description)
 
     def digest(self, sagemaker: Any, description: Mapping[str, Any]) -> str | None:
-        """Return the digest of the request that made the job; None if it is not known yet."""
+        """Return the digest of the request that created the job, or None if not visible yet."""
         return tagged_digest(sagemaker, description[f"{self.member}Arn"])
 
     def create_or_adopt(
@@ -90,12 +90,12 @@ class JobKind:
     ) -> JobStatus:
         """Create the job of this request, or adopt the existing one; return its status.
 
-        A job that this call created is not verified: neither its description nor its tags may be
-        visible yet. Those of a job that another process started are awaited.
+        A job created by this call is not verified, because its description and tags may not be
+        visible yet. If a different process started the job, wait until they are.
 
         Raises:
-            JobRefused: SageMaker refuses the request, or a job of that name was made with a
-                different one.
+            JobRefused: SageMaker refuses the request, or a job of that name was created
+                with a different one.
         """
         name, logger = request[f"{self.member}Name"], logging.getLogger(self.logger)
         existing = self.describe(sagemaker, name)

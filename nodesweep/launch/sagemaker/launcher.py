@@ -1,4 +1,4 @@
-"""SageMaker as a launcher of training jobs, over a SageMaker client."""
+"""The launcher of SageMaker jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from nodesweep.scaling.rules.limits import variable_problems
 from nodesweep.scaling.secrets import remember_secrets, secrets_in
 
 MIN_HIDDEN_CHARACTERS = 4
-"""Shorter values, such as 1 or yes, are not secrets and occur in every message."""
+"""Shorter values, such as 1 or yes, are not masked, because they occur in many messages."""
 _PAGE_SIZE = 100
 
 
@@ -61,18 +61,18 @@ class SageMakerJobs:
 
         Raises:
             JobRefused: see create_or_adopt().
-            QuotaReached: the account has no instances left for it now.
+            QuotaReached: the account's quota has too few instances left.
         """
         return submit(self.sagemaker, self.render(spec), self.clock)
 
     def status(self, job_name: str) -> JobStatus | None:
-        """Return the job's status; None if SageMaker does not know it."""
+        """Return the job's status, or None if there is no such job."""
         return self.kind.status(self.sagemaker, job_name)
 
     def describe(
         self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
     ) -> dict[str, JobStatus]:
-        """Return the status of each of these jobs that SageMaker knows."""
+        """Return the status of each given job that exists, by name."""
         found = {}
         for name in job_names:
             take()
@@ -90,7 +90,7 @@ class SageMakerJobs:
         return self.kind.stop(self.sagemaker, job_name)
 
     def release(self, job_name: str) -> None:
-        """End the warm pool of an ended training job."""
+        """Release the warm pool of an ended training job."""
         release_kept_nodes(self.sagemaker, job_name)
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
@@ -128,10 +128,10 @@ def submit(
 
 
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return the request with each environment value ${NAME} replaced by that variable.
+    """Return the request with each environment value ${NAME} replaced by the variable's value.
 
-    This is done as late as possible, so that the job's name, digest and records have the reference,
-    not the secret.
+    This is done as late as possible, so that the job's name, digest and records contain the
+    reference instead of the secret.
 
     Raises:
         JobRefused: a variable is missing or cannot be used.
@@ -151,7 +151,7 @@ def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> 
 def _create(
     call: Callable[[Any, Mapping[str, Any]], None], sagemaker: Any, request: Mapping[str, Any]
 ) -> None:
-    """Send the request, and mask environment values in the errors: some refusals quote them."""
+    """Send the request; mask environment values in errors, because some refusals quote them."""
     try:
         call(sagemaker, request)
     except (ClientError, JobRefused) as refusal:
@@ -167,7 +167,7 @@ def _create(
 def _mask(text: str, values: Sequence[str]) -> str:
     """Return the text with values of 4 characters or more masked.
 
-    Their JSON and Python spellings are masked too.
+    Their JSON and Python representations are masked too.
     """
     for value in values:
         for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:

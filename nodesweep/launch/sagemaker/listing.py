@@ -1,4 +1,4 @@
-"""List the jobs of an account that hold instances; the tags of each name its sweep."""
+"""List the jobs of an account that hold instances, with the sweep in their tags."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def held_jobs(sagemaker: Any, kind: JobKind) -> Iterator[HeldJob]:
 
 
 def _tagged_sweep(sagemaker: Any, arn: str) -> str | None:
-    """Return the sweep that a job's tags name; None without the tag."""
+    """Return the sweep in a job's tags, or None without the tag."""
     tags = {tag["Key"]: tag["Value"] for tag in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
     return tags.get(names.TAG_SWEEP_ID)

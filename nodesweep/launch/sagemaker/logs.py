@@ -22,7 +22,7 @@ from nodesweep.scaling.secrets import LogHider
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 MAX_FIRST_BYTES = 8 * 1024 * 1024
-"""Bytes saved from the start of a node's log: nine calls, as a page of GetLogEvents holds 1 MiB."""
+"""Bytes read from the start of a log stream; a page of GetLogEvents has up to 1 MiB."""
 
 
 def log_group(job_name: str) -> str:
@@ -32,7 +32,7 @@ def log_group(job_name: str) -> str:
 
 
 def own_name(platform: PlatformConfig, job_name: str) -> str:
-    """Return SageMaker's name of a job, by which it names log streams, metrics and output."""
+    """Return the job's name in SageMaker, which its log streams, metrics and output have."""
     if platform.batch is None:
         return job_name
     from nodesweep.launch.sagemaker.batch import name_of_queued
@@ -52,7 +52,7 @@ def read_nodes(platform: PlatformConfig, job_name: str) -> Mapping[str, Iterable
 def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
     """Return the log streams of every node.
 
-    A spot job has one for each start of a node, named after the time of that start.
+    A node of a spot job has one stream per start, named after the start time.
     """
     found: defaultdict[str, list[str]] = defaultdict(list)
     with suppress_codes("ResourceNotFoundException"):  # the account's first job creates the group

@@ -1,4 +1,4 @@
-"""Processing jobs: start or adopt one, and watch it."""
+"""Start or adopt a Processing job, and watch it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDING = Wording(
 
 
 def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:
-    """Start the job, or adopt the existing one of that name; return its status.
+    """Start the job, or adopt the existing job of that name; return its status.
 
     Raises:
         JobRefused: see create_or_adopt(), or the account's quota has no instances left.
@@ -57,10 +57,11 @@ def watch_job(
 ) -> JobStatus:
     """Wait until the job has ended, and return its status.
 
-    It is stopped, and waited for, past a limit or once `is_stopped` returns True.
+    If the job exceeds a limit or `is_stopped` returns True, stop it and wait until it has ended.
 
     Raises:
-        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
+        ValidationJobFailed: the job did not end within 300 s after it was stopped, or was not
+            reported for 300 s.
     """
     [ended] = watch(
         SageMakerJobs(sagemaker, kind=PROCESSING), [job_name], poll_seconds, limits, clock, budget,

@@ -1,6 +1,6 @@
 """Render a JobSpec as a CreateTrainingJob request.
 
-The wire format is that of the SageMaker training toolkit (SDK v2).
+Hyperparameters and channels follow the conventions of the SageMaker training toolkit (SDK v2).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 def render(platform: PlatformConfig, spec: JobSpec) -> dict[str, Any]:
     """Return the CreateTrainingJob request of a job.
 
-    Without a name, it lacks the parts that identify the job: the name, the tags, and the S3 prefix
-    of the checkpoints.
+    If the spec has no name, the request lacks the parts that identify the job: the name, the tags
+    and the S3 prefix of the checkpoints.
 
     Raises:
         ValueError: A SageMaker limit is exceeded.
@@ -65,7 +65,7 @@ def render(platform: PlatformConfig, spec: JobSpec) -> dict[str, Any]:
         request["StoppingCondition"]["MaxWaitTimeInSeconds"] = training.spot.max_wait_seconds
     environment = dict(training.environment)
     if spec.inputs.source_uri is not None:
-        # In the toolkit the image's SAGEMAKER_PROGRAM overrides the hyperparameter; the job's
+        # In the toolkit, the image's SAGEMAKER_PROGRAM overrides the hyperparameter, and the job's
         # environment overrides the image's.
         environment["SAGEMAKER_PROGRAM"] = training.entry_point
     if training.tensorboard:
@@ -79,7 +79,7 @@ def render(platform: PlatformConfig, spec: JobSpec) -> dict[str, Any]:
 
 
 def _named(platform: PlatformConfig, request: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
-    """Return the request, completed with the parts that identify the job."""
+    """Add the parts that identify the job to the request."""
     request["HyperParameters"]["sagemaker_job_name"] = json.dumps(spec.name)
     if problems := hyperparameter_problems(request["HyperParameters"]):
         raise ValueError("; ".join(problems))
@@ -104,7 +104,7 @@ def without_none(**members: Any) -> dict[str, Any]:
 
 
 def network_members(training: TrainingConfig) -> dict[str, Any]:
-    """Return the members for the VPC and inter-container encryption that are configured."""
+    """Return the members for the VPC and inter-container encryption, if configured."""
     vpc = training.vpc and {
         "Subnets": list(training.vpc.subnets),
         "SecurityGroupIds": list(training.vpc.security_group_ids),
@@ -116,7 +116,7 @@ def network_members(training: TrainingConfig) -> dict[str, Any]:
 
 
 def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
-    """Return the request's optional members, as far as they are configured."""
+    """Return the request's optional members that are configured."""
     features = network_members(training)
     if training.tensorboard:
         # SageMaker appends <job>/tensorboard-output, so the logs are next to the job's output.
@@ -137,7 +137,7 @@ def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
 
 
 def _types(training: TrainingConfig) -> dict[str, Any]:
-    """Return the job's instance type, or the types of which it gets the first with capacity."""
+    """Return the job's instance type, or types, of which the first with capacity is used."""
     if not training.instance_fallbacks:
         return {"InstanceType": training.instance_type}
     types = (training.instance_type, *training.instance_fallbacks)
@@ -177,7 +177,7 @@ def _input_data(channels: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _dataset_channels(spec: JobSpec) -> list[dict[str, Any]]:
-    """Return one channel for the dataset, or one per folder of it; none without a dataset."""
+    """Return one channel for the dataset or for each of its folders, or none without a dataset."""
     dataset, uri = spec.dataset, spec.inputs.dataset_uri
     if dataset is None or uri is None:
         return []
@@ -235,6 +235,6 @@ def _hyperparameters(platform: PlatformConfig, spec: JobSpec) -> dict[str, str]:
     instance = load_catalogue().get(training.instance_type)
     values |= distribution_hyperparameters(training.distribution, instance)
     if training.instance_fallbacks:
-        # Without it, all runners of sagemaker-training 5.1.4 use the type of the node they are on.
+        # If it is missing, all runners of sagemaker-training 5.1.4 use the type of their own node.
         values.pop("sagemaker_instance_type", None)
     return {key: json.dumps(value) for key, value in values.items()}

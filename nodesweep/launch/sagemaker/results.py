@@ -1,4 +1,4 @@
-"""Read the metrics file of an ended job's training program from S3."""
+"""Read the metrics file of an ended training job from S3."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _MAX_HEADER_BYTES = 256 * 1024
 A path has at most 4,096 bytes.
 """
 _MAX_UNPACKED_BYTES = 16 * 1024**3
-"""Maximum unpacked bytes up to metrics.json, a limit against archives of zeros.
+"""Maximum unpacked bytes up to metrics.json, as a protection against archives of zeros.
 
-Reading that much takes minutes.
+Reading this many bytes takes minutes.
 """
 
 
 def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
-    """Return the metrics.json in a job's output.tar.gz; None if it is missing or unusable.
+    """Return the metrics.json in a job's output.tar.gz, or None if it is missing or unusable.
 
-    The archive is streamed, never held in memory: a job may put its whole model into it.
+    The archive is streamed rather than held in memory, because it may contain the whole model.
     """
     uri = f"s3://{bucket}/{key}"
     try:
@@ -85,16 +85,15 @@ class _BoundedReader:
 
 
 def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
-    """Return (the metrics.json nearest to the archive's root, or None; the other ranks' files)."""
+    """Return the metrics.json nearest to the archive's root, if any, and the other ranks' files."""
     budgets: list[bytes] = []
     found: tuple[int, bytes | UnusableMetrics] | None = None
     unpacked_bytes = 0
     unpacked: Any = _BoundedReader(gzip.GzipFile(fileobj=archive))
     with tarfile.open(fileobj=unpacked, mode="r|") as tar:
         for member in tar:
-            if (
-                member.issparse()
-            ):  # its map of holes is unbounded, and its size is not that of its data
+            # The map of a sparse file's holes is unbounded, and its size differs from its data's.
+            if member.issparse():
                 raise UnusableMetrics(f"its {member.name} is a sparse file, which is not supported")
             unpacked.end = member.offset_data + member.size + _MAX_HEADER_BYTES
             unpacked_bytes += member.size
@@ -135,6 +134,6 @@ def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
 def read_job_metrics(
     platform: PlatformConfig, sweep: str, job_name: str
 ) -> Mapping[str, Any] | None:
-    """Read the training program's metrics.json from S3."""
+    """Read the job's metrics.json from S3."""
     key = names.job_output_key(platform.prefix, sweep, own_name(platform, job_name))
     return read_metrics(aws_client("s3", platform), platform.bucket, key)

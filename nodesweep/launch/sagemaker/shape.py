@@ -1,8 +1,8 @@
 """Check a training job's request against botocore's model of CreateTrainingJob.
 
 botocore's own check takes half as long as the rest of `nodesweep plan`, so the model's file is read
-directly, and a conforming request passes here. Only other requests go through botocore, which
-words their errors.
+directly, and valid requests pass here. Only other requests go through botocore, which reports their
+errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REQUEST = "CreateTrainingJobRequest"
 def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a request's errors according to botocore's model, without sagemaker-core.
 
-    A line may show a value, but never a secret: secrets are strings, as the model requires.
+    A line can contain a value of the wrong type, but no secret, because secrets are strings.
     """
     if (shapes := _shapes()) is not None and _matches_shape(request, shapes, shapes[_REQUEST]):
         return ()
@@ -35,8 +35,8 @@ def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
 def _matches_shape(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
     """Return True if the value certainly has the shape.
 
-    Checks types, required and unknown members, minimum values, and minimum lengths of strings and
-    lists.
+    This checks types, required and unknown members, minimum values, and minimum lengths of strings
+    and lists.
     """
     kind, least = shape["type"], shape.get("min", 0)
     if kind == "structure" and not shape.get("union"):
@@ -72,7 +72,7 @@ def _matches_shape(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, An
 
 @lru_cache(maxsize=1)
 def _shapes() -> Mapping[str, Any] | None:
-    """Return the shapes of SageMaker's API by name; None if this botocore stores them elsewhere."""
+    """Return SageMaker's API shapes by name, or None if this botocore stores them elsewhere."""
     found = find_spec("botocore")
     folders = (found.submodule_search_locations if found is not None else None) or [""]
     try:

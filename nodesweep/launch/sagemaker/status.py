@@ -1,4 +1,4 @@
-"""Read SageMaker's descriptions of training and Processing jobs into a JobStatus."""
+"""Convert SageMaker's descriptions of training and Processing jobs to a JobStatus."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_training_job(description: Mapping[str, Any]) -> JobStatus:
         billing_ended_at=description.get("TrainingEndTime"),
         billable_seconds=description.get("BillableTimeInSeconds"),
         training_seconds=description.get("TrainingTimeInSeconds"),
-        # With InstancePreferences, SageMaker bills and reports what it selected of them.
+        # With InstancePreferences, SageMaker reports the type and count that it selected.
         nodes=resources.get("SelectedInstanceCount", resources.get("InstanceCount", 1)),
         instance_type=resources.get("SelectedInstanceType", resources.get("InstanceType")),
         keep_alive_seconds=resources.get("KeepAlivePeriodInSeconds") or 0,
@@ -124,14 +124,14 @@ _STATES: Mapping[str, JobState] = {
 
 
 def kind_of_arn(arn: str) -> PlatformKind:
-    """Return the kind of platform that created this ARN, by its account id."""
+    """Return the kind of platform that created this ARN, according to its account ID."""
     account = arn.split(":")[4] if arn.count(":") >= 5 else ""
     kinds: dict[str, PlatformKind] = {EMULATED_ACCOUNT: "emulated", SIMULATED_ACCOUNT: "simulated"}
     return kinds.get(account, "aws")
 
 
 def failure_reason(description: Mapping[str, Any]) -> str | None:
-    """Return FailureReason, or why the training job stopped; None for a completed job."""
+    """Return FailureReason or why the training job stopped, or None for a completed job."""
     status = description["TrainingJobStatus"]
     if status == "Completed":
         return None
@@ -144,10 +144,7 @@ def failure_reason(description: Mapping[str, Any]) -> str | None:
 
 
 def _ended_at(transitions: Any) -> datetime | None:
-    """Return the start of the terminal status.
-
-    It is on the platform's clock, so adopted jobs have it too.
-    """
+    """Return the time at which the terminal status began, by the platform's clock."""
     ends = [
         step["StartTime"]
         for step in transitions

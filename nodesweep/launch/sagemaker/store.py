@@ -24,7 +24,7 @@ from nodesweep.polling import Clock, intervals
 _TRIES = 10
 _EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 _CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "409"})
-"""S3's codes for concurrent conditional writes, after which possibly neither was stored."""
+"""S3's codes for concurrent conditional writes, none of which may have succeeded."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class BucketStore:
 
     Attributes:
         platform: the config's platform.
-        is_quick: give up after seconds rather than minutes.
-        client: the S3 client; None for the platform's, made at the first call.
-        clock: waits between the tries of a conditional write.
+        is_quick: time out after seconds rather than minutes.
+        client: the S3 client, or None for the platform's client.
+        clock: for the pauses between tries of a conditional write.
     """
 
     platform: PlatformConfig
@@ -49,16 +49,17 @@ class BucketStore:
         return self.platform.prefix
 
     def quick(self) -> BucketStore:
-        """Return the store with calls that give up after seconds; see Store."""
+        """Return the store with calls that time out after seconds; see Store."""
         return replace(self, is_quick=True)
 
     def prepare(self) -> None:
         """Verify that the bucket is accessible, or create it if platform.create_missing is set.
 
-        The check lists keys below the prefix, because the pipeline role may list nothing else.
+        The bucket is checked by listing keys below the prefix, because the pipeline role is not
+        allowed to list others.
 
         Raises:
-            PreflightRefused: the bucket is inaccessible, or missing and not to be created.
+            PreflightRefused: the bucket is inaccessible, or missing without create_missing.
         """
         s3, platform = self._s3, self.platform
         try:

@@ -1,8 +1,8 @@
-"""Utilization of a job's nodes, from CloudWatch's instance metrics for SageMaker training jobs.
+"""Read the utilization of a job's nodes from CloudWatch's metrics for SageMaker training jobs.
 
-Namespace and units: "Monitor Amazon SageMaker AI with Amazon CloudWatch" in the developer guide.
-CPUUtilization is summed over cores and GPUUtilization over GPUs, so 400 means four of them fully
-used.
+Namespace and units are documented in "Monitor Amazon SageMaker AI with Amazon CloudWatch" in the
+developer guide. CPUUtilization is summed over cores and GPUUtilization over GPUs, so 400 means that
+four of them are fully used.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def read_utilisation(
     ended: datetime,
     metrics: Mapping[str, str] = METRICS,
 ) -> dict[str, float]:
-    """Return each metric's mean over nodes and time, in percent; empty if none can be read.
+    """Return the mean of each metric over nodes and time, in percent, or {} if none can be read.
 
-    For attainment, return the minimum: nodes wait for one another, so the slowest one counts.
+    For attainment, return the minimum, because nodes wait for the slowest one.
     """
     queries = [
         _query(f"m{index}", metric, f"{job_name}/algo-{node}")
@@ -65,8 +65,8 @@ def read_utilisation(
     ]
     labels = {query["Id"]: query["MetricStat"]["Metric"]["MetricName"] for query in queries}
     values: dict[str, list[float]] = {}
-    # A data point carries the start of its minute; the end is exclusive, and moto truncates it to
-    # whole seconds.
+    # A data point has the time at which its minute starts. EndTime is exclusive, and moto truncates
+    # it to whole seconds.
     window = {
         "StartTime": started - timedelta(seconds=PERIOD_SECONDS),
         "EndTime": ended + timedelta(seconds=1),
@@ -96,7 +96,7 @@ def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
 def read_job_utilisation(platform: PlatformConfig, job: JobStatus) -> dict[str, float]:
     """Return the mean utilization of a job's nodes by metric, in percent, from CloudWatch.
 
-    Empty if the job never ran.
+    Return an empty dict if the job never ran.
     """
     began, ended = job.billing_began_at, job.billing_ended_at
     if began is None or ended is None:

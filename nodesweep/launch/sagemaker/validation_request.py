@@ -1,7 +1,7 @@
 """Build the CreateProcessingJob request of the Spark job that validates a dataset.
 
-The job reads the data in place with the execution role. Its one input is the validation request
-(tasks/dataset/spark/contract.py), its one output the findings.
+The job reads the data in place with the execution role. Its only input is the validation request
+(tasks/dataset/spark/contract.py), and its only output is the verdict.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LOG_GROUP = "/aws/sagemaker/ProcessingJobs"
 def build_validation_request(
     config: BenchmarkConfig, sweep: str, image_uri: str, document_digest: str, attempt: int = 1
 ) -> dict[str, Any]:
-    """Return the complete CreateProcessingJob request of one attempt.
+    """Return the CreateProcessingJob request of one attempt.
 
-    `document_digest` is the digest of the job's input document, which names the dataset's objects
-    and its expectations, so that jobs of the same name have the same input.
+    `document_digest` is the digest of the job's input document, which lists the dataset's objects
+    and expectations. It makes sure that jobs of the same name have the same input.
     """
     asked, training, platform = validation_section(config), config.training, config.platform
     request: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""Slurm: the only code that knows its commands, scripts and job states."""
+"""The Slurm backend, the only code that uses its commands, scripts and job states."""

@@ -1,4 +1,4 @@
-"""Slurm as a backend."""
+"""The Slurm backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nodesweep.scaling.job import JobStatus
 
 @lru_cache(maxsize=64)
 def _jobs(section: SlurmPlatform) -> SlurmJobs:
-    """Return the platform's launcher; all its users share one poll a second."""
+    """Return the platform's launcher, whose users share one poll per second."""
     return SlurmJobs(section)
 
 
@@ -41,7 +41,7 @@ def bind(platform: PlatformConfig) -> Backend:
         kind="slurm",
         render=lambda spec: render(section, spec),
         launcher=lambda quick=False: _jobs(section),
-        # datasets are validated where the run is, so there are none
+        # datasets are validated by the run itself, so there are no such jobs
         validations=lambda quick=False: _jobs(section),
         check_account=check_cluster,
         read_nodes=lambda job_name: read_nodes(section, job_name),
@@ -49,6 +49,6 @@ def bind(platform: PlatformConfig) -> Backend:
         read_utilisation=lambda job: _read_utilisation(section, job),
         code_uri=lambda key: code_uri(section, key),
         send_code=lambda key, body: send_code(section, key, body),
-        # the nodes share it
+        # the nodes mount the same folder
         shared_folder=lambda folder: f"{Path(folder).resolve()}/",
     )

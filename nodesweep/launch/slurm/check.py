@@ -1,6 +1,6 @@
-"""Rules about the cluster before a run: the shared folder, the partitions, the account and the QOS.
+"""Check the cluster before a run: the shared folder, the partitions, the account and the QOS.
 
-Each is judged by one call: sinfo, scontrol or sacctmgr.
+The checks use sinfo, scontrol and sacctmgr.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NODES = re.compile(r"\bnode=(\d+)")
 _LIMITS = ("maxtres", "grptres", "maxwall")
 _OF_ACCOUNT = ("defaultaccount", "account", "partition", "qos", "defaultqos", *_LIMITS)
 _OF_QOS = ("name", "flags", *_LIMITS)
-"""sacctmgr's fields of an account of the user, in one partition or "" for all, and of a QOS."""
+"""Fields of sacctmgr for the user's accounts (with an empty partition for all), and for QOS."""
 
 
 def check_cluster(facts: Facts) -> Findings:
-    """Return what keeps the sweep from running in its folder and partition."""
+    """Return findings that prevent the sweep from running in its folder and partition."""
     platform = section_of(facts.config.platform)
     if len({each.config.platform for each in facts.each}) > 1:
         found = merge_arms({name: _check_partitions(own) for name, own in facts.arms.items()})
@@ -65,7 +65,7 @@ def _check_partitions(facts: Facts) -> Findings:
 
 
 def _judge(facts: Facts, name: str, partition: Partition, flags: str) -> Findings:
-    """Return what the partition refuses; the QOS's flags may lift its limits."""
+    """Check the sweep against the partition's limits, which the flags of a QOS can lift."""
     most, cores = facts.max_nodes, facts.instance.vcpus or 0
     job_nodes = math.inf if "PartitionMaxNodes" in flags else partition.job_nodes
     seconds = math.inf if "PartitionTimeLimit" in flags else partition.time_seconds
@@ -93,14 +93,14 @@ def _judge(facts: Facts, name: str, partition: Partition, flags: str) -> Finding
 
 
 def _broken(*rules: tuple[bool, str]) -> tuple[str, ...]:
-    """Return the sentences of the rules that are broken."""
+    """Return the messages of the broken rules."""
     return tuple(sentence for is_broken, sentence in rules if is_broken)
 
 
 def _above(
     facts: Facts, of: str, field: str, nodes: float = math.inf, seconds: float = math.inf
 ) -> tuple[str, ...]:
-    """Return which of these limits of a job the sweep exceeds, with the field to change."""
+    """Return a problem for each limit that the sweep exceeds, with the field to change."""
     most, asked = facts.max_nodes, facts.training.max_runtime_seconds
     return _broken(
         (
@@ -121,10 +121,10 @@ def _one_of(allowed: Iterable[str]) -> str:
 
 
 def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings, str]:
-    """Return what the accounting refuses, and the flags of the job's QOS.
+    """Return findings about accounts, QOS and their limits, and the flags of the job's QOS.
 
-    A partition's AllowAccounts and the like are left to sbatch, which refuses the first job for
-    them: unlike a limit, they do not depend on its size.
+    Settings such as a partition's AllowAccounts are not checked here. They do not depend on a job's
+    size, so sbatch refuses the first job.
     """
     platform = section_of(facts.config.platform)
     try:
@@ -140,7 +140,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         levels = {row["name"]: row for row in _accounted(_OF_QOS, "qos")}
         of_root = _accounted(("user", "defaultqos"), "association", "account=root", cluster)
         text = run(["scontrol", "--all", "--oneliner", "show", "partition"])
-    except (CommandFailed, KeyError, OSError) as error:  # getuser() may know no user
+    except (CommandFailed, KeyError, OSError) as error:  # getuser() can fail too
         unchecked = f"platform: accounts, QOS and their limits are not checked: {error}"
         return Findings(notices=(unchecked,)), ""
     account = (
@@ -155,7 +155,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
     qos_of_partition = dict(_QOS.findall(text.lower()))
     problems, notices, flags = list[str](), list[str](), ""
     for name in partitions:
-        # one of the partition alone has precedence
+        # an account of this partition only has precedence
         fitting = [each for each in own if each["partition"] in ("", name)]
         if not fitting:
             others = _one_of(each["partition"] for each in own)
@@ -166,7 +166,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         # Slurm's order (assoc_mgr_get_default_qos_info)
         used = platform.qos or here["defaultqos"] or (here["qos"] if len(valid) == 1 else "")
         default_of_root = next((row["defaultqos"] for row in of_root if not row["user"]), None)
-        is_assumed = not used and default_of_root is None  # a user may not see root's row
+        is_assumed = not used and default_of_root is None  # not every user can see root's row
         qos = (used or default_of_root or "normal").lower().split(",")
         flags += "".join(levels[each]["flags"] for each in qos if each in levels)
         if "qos" in enforced and platform.qos:
@@ -174,7 +174,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
             problems += [
                 f"platform.qos: {account} may not use {each!r}; {_one_of(valid)}" for each in wrong
             ]
-        if "limits" in enforced and len(qos) < 2:  # of several, Slurm takes one that allows the job
+        if "limits" in enforced and len(qos) < 2:  # of several, Slurm uses one that allows the job
             over = levels.get(qos_of_partition.get(name.lower(), ""))
             for field, text in _limits_above(facts, here, levels.get(qos[0], {}), over):
                 if field == "qos" and is_assumed:
@@ -196,10 +196,10 @@ def _accounted(fields: Sequence[str], *query: str) -> list[dict[str, str]]:
 def _limits_above(
     facts: Facts, own: _Row, qos: _Row, over: _Row | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the fields to change with the limits of QOS and account that the sweep exceeds.
+    """Yield the limits of QOS and account that the sweep exceeds, with the field to change.
 
-    The partition's QOS, `over`, comes before the job's, unless that has the flag OverPartQOS, and
-    both before the account (slurm.schedmd.com/resource_limits.html).
+    The partition's QOS, `over`, has precedence over the job's QOS unless the latter has the flag
+    OverPartQOS. Both have precedence over the account (slurm.schedmd.com/resource_limits.html).
     """
     levels = [
         (qos, f"QOS {qos.get('name')}", "qos"),

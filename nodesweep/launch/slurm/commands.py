@@ -1,4 +1,4 @@
-"""Slurm's commands: one process each, with a deadline, and errors in the command's own words."""
+"""Run Slurm's commands with a deadline, and report their own error messages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from nodesweep.errors import BackendUnavailable, BackendUnusable
 
 DEADLINE_SECONDS = 60.0
-"""Deadline of a command; a busy slurmctld takes seconds."""
+"""Timeout of a command in seconds; a busy slurmctld takes seconds to respond."""
 _NO_CLUSTER = "Could not establish a configuration source"
-"""A part of what all commands say on a machine without the cluster's slurm.conf."""
+"""Part of the error of all commands on a machine without the cluster's slurm.conf."""
 _OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
 _OF_THE_USER = ("HOME", "LOGNAME", "SHELL", "USER")
 _CHANGES_COMMANDS = ("SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SLURM_")
 
 
 class CommandFailed(BackendUnavailable):
-    """A command failed; `words` is what it wrote to stderr."""
+    """A command failed; `words` is its error output."""
 
     def __init__(self, message: str, words: str = "") -> None:
         self.words = words
@@ -26,7 +26,7 @@ class CommandFailed(BackendUnavailable):
 
 
 class CommandUnusable(CommandFailed, BackendUnusable):
-    """This machine is not set up for the command, so it fails until somebody changes that."""
+    """The command is missing or not configured on this machine, so retries don't help."""
 
 
 def run(
@@ -38,13 +38,13 @@ def run(
 
     Args:
         command: the command and its arguments.
-        deadline_seconds: time until it is killed.
-        environment: its environment; None for this process's, without the variables that change
-            what commands do. Users' profiles set them, and Slurm if nodesweep runs in a job.
+        deadline_seconds: time after which the command is killed.
+        environment: its environment variables, or None for those of this process without variables
+            that change Slurm's commands, which a profile or a surrounding Slurm job may set.
 
     Raises:
-        CommandFailed: it failed, or gave no answer by the deadline; CommandUnusable if it or its
-            configuration is missing, and no retry helps.
+        CommandFailed: the command failed or did not respond by the deadline; CommandUnusable if it
+            or its configuration is missing, so that a retry does not help.
     """
     name = os.path.basename(command[0])
     try:
@@ -89,10 +89,10 @@ def _environment() -> dict[str, str]:
 
 
 def environment_of_jobs(sbatch: str) -> dict[str, str]:
-    """Return the environment that a job gets from its submission, whoever submits it from where.
+    """Return the environment to submit a job with, which does not depend on the caller's shell.
 
-    Its script is a login shell, whose profile completes it. (sbatch --export=NONE would run `su` on
-    the node, for up to two minutes, to the same end.)
+    The job's script is a login shell, so its profile adds the rest. (sbatch --export=NONE would
+    have the same effect, but runs `su` on the node, which can take up to two minutes.)
 
     Args:
         sbatch: the path of sbatch, next to which the script finds srun.

@@ -1,4 +1,4 @@
-"""A job's inputs and results in the shared folder: its code, its metrics file and its logs."""
+"""Write a job's code to the shared folder, and read its metrics file and logs from there."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _CLOCK_FILES = (
     "nodesweep_budget.py", "nodesweep_clock.py", "nodesweep_flops.py", "nodesweep_laps.py",
     "nodesweep_measure.py", "sitecustomize.py",
 )  # fmt: skip
-"""Files that measure a program: part of the image on SageMaker, next to the code here."""
+"""Files that measure a program; on SageMaker they are in the image, on Slurm next to the code."""
 _FIRST_BYTES, _LAST_BYTES = 8 << 20, 1 << 20
-"""Bytes that are saved from the start and from the end of a node's log."""
+"""Number of bytes to save from the start and from the end of a node's log."""
 
 
 def code_uri(platform: SlurmPlatform, key: str) -> str:
-    """Return the folder of the code with this key, and of the files that measure it."""
+    """Return the folder for the code with this key, and for the files that measure it."""
     digest = hashlib.sha256(b"".join(_clock_files().values())).hexdigest()[:8]
     folder, _, _ = key.rpartition("/")
     return f"{platform.folder}/{folder}-{digest}"
 
 
 def send_code(platform: SlurmPlatform, key: str, body: bytes) -> str:
-    """Unpack the code in the shared folder, unless it is there already; return its folder."""
+    """Unpack the code into the shared folder, unless it already exists; return its folder."""
     target = Path(code_uri(platform, key))
     fresh = target.with_name(f".{target.name}.{uuid4().hex}")
     with reachable(target):
@@ -55,7 +55,7 @@ def send_code(platform: SlurmPlatform, key: str, body: bytes) -> str:
             return str(target)
         try:
             with tarfile.open(fileobj=io.BytesIO(body), mode="r:gz") as archive:
-                # Debian 12's Python 3.11.2 has no filters; there the attribute is not used.
+                # Python 3.11.2 (Debian 12) has no filters, and ignores the attribute.
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(fresh)
             (fresh / CLOCK_FOLDER).mkdir()
@@ -76,7 +76,7 @@ def _clock_files() -> Mapping[str, bytes]:
 
 
 def read_metrics(platform: SlurmPlatform, sweep: str, job_name: str) -> Mapping[str, Any] | None:
-    """Return the metrics.json of a job, the one nearest to the output folder; None without one."""
+    """Return the job's metrics.json that is nearest to the output folder, or None without one."""
     output = Path(platform.folder, job_name, "output")
     with reachable(output):
         found = sorted(output.rglob(names.METRICS_FILE), key=lambda path: len(path.parts))
@@ -99,7 +99,7 @@ def read_metrics(platform: SlurmPlatform, sweep: str, job_name: str) -> Mapping[
 def read_nodes(platform: SlurmPlatform, job_name: str) -> Mapping[str, Iterable[LogLine]]:
     """Return the lines of every node of an ended job, and of its script, with secrets masked.
 
-    The nodes' files have no times, so a line has the time at which its file was last written.
+    The files have no timestamps, so a line has the time at which its file was last written.
     """
     place = Path(platform.folder, job_name)
     with reachable(place):
@@ -116,7 +116,7 @@ def _lines_of_node(path: Path) -> Iterator[LogLine]:
 def _lines(path: Path) -> Iterator[str]:
     with reachable(path), path.open("rb") as file:
         head = file.read(_FIRST_BYTES)
-        head = head[: head.rfind(b"\n") + 1] or head  # the rest of a line is read with the next
+        head = head[: head.rfind(b"\n") + 1] or head  # an incomplete line is read later
         yield from head.decode(errors="replace").splitlines()
         left_out = path.stat().st_size - len(head) - _LAST_BYTES
         if left_out > 0:

@@ -1,12 +1,12 @@
-"""Slurm as a launcher: a job is a batch script in a folder of its own on the shared file system.
+"""The Slurm launcher, which runs each job as a batch script in a folder on the shared file system.
 
 <folder>/<job name>/
     job.sh      the script; creating it is the claim on the name, and its text is the spec
-    job.json    Slurm's number of the job, once sbatch has answered
-    owner       number of the job that may run, linked by the script (script.py)
+    job.json    Slurm's job ID, once sbatch has reported it
+    owner       ID of the job that may run, linked by the script (script.py)
     runs        the script's starts and ends
-    stopped     why the launcher cancelled the job
-    ended.json  Slurm's last word, kept because slurmctld forgets it after MinJobAge
+    stopped     the reason why the launcher cancelled the job
+    ended.json  Slurm's last status, which slurmctld deletes after MinJobAge
     script.log, node-0.log, …, output/
 """
 
@@ -57,31 +57,31 @@ logger = logging.getLogger("nodesweep.jobs")
 _CLAIM, _RECORD, _OWNER, _RUNS = "job.sh", "job.json", "owner", "runs"
 _STOP, _ENDED = "stopped", "ended.json"
 _RECORD_SECONDS = 5.0
-"""Time from the answer to sbatch to its record."""
+"""Time in seconds to record the job ID after sbatch has reported it."""
 _NEW_SECONDS = 120.0
-"""Age from which on a poll is certainly younger than a job, with clocks that differ a little."""
+"""Age in seconds from which every poll has seen a job, even if clocks differ a little."""
 _OVER = ("Invalid job id", "already completing or completed")
 """Parts of scancel's messages about jobs that have ended."""
 _LIMITS = ("SubmitLimit", "MaxSubmitJob", "accounting/QOS policy", "MaxJobCount")
-"""Parts of sbatch's messages about limits that ended jobs lift."""
+"""Parts of sbatch's messages about limits that no longer apply once other jobs have ended."""
 _UNREACHABLE = (
     "Unable to contact slurm controller", "Socket timed out", "Transport endpoint",
     "Zero Bytes were transmitted", "Connection refused", "temporarily unable",
 )  # fmt: skip
-"""Parts of sbatch's messages that leave open if the job was accepted."""
+"""Parts of sbatch's messages after which the job may or may not have been accepted."""
 
 
 def section_of(platform: PlatformConfig) -> SlurmPlatform:
-    """Return the config's section as what it is."""
+    """Return the platform as the SlurmPlatform that it is."""
     assert isinstance(platform, SlurmPlatform)
     return platform
 
 
 def read_claim(folder: Path) -> str | None:
-    """Return the script in a job's folder; None if it has none.
+    """Return the script in a job's folder, or None if there is none.
 
-    The job's secrets are masked from then on: a command that reads its log may know nothing but its
-    name.
+    The job's secrets are masked from then on, because a command that reads its log may have nothing
+    but its name.
     """
     try:
         script = (folder / _CLAIM).read_text(encoding="utf-8", errors="replace")
@@ -98,7 +98,7 @@ class SlurmJobs:
     Attributes:
         platform: the config's section.
         queue: polls slurmctld.
-        submit_seconds: deadline of sbatch.
+        submit_seconds: timeout of sbatch.
     """
 
     platform: SlurmPlatform
@@ -113,9 +113,9 @@ class SlurmJobs:
         """Start the job, or adopt the existing one of that name, whoever started it.
 
         Raises:
-            JobRefused: Slurm refuses the job, or one of that name has a different script.
+            JobRefused: Slurm refuses the job, or a job of that name has a different script.
             QuotaReached: a limit on submitted jobs is reached.
-            CommandFailed: Slurm did not answer; a further call finds out if it has the job.
+            CommandFailed: Slurm did not respond; call again to find out if it has the job.
         """
         claim, script = self._file(spec.name, _CLAIM), self.render(spec)[SCRIPT].encode()
         if create_atomic(claim, script):
@@ -130,19 +130,19 @@ class SlurmJobs:
         return self._send(spec)
 
     def status(self, job_name: str) -> JobStatus | None:
-        """Return the job's status; None if neither Slurm nor the folder knows it."""
+        """Return the job's status, or None if there is no such job."""
         job = self._submission(job_name)
         return None if job is None else self._status(job)
 
     def describe(
         self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
     ) -> Mapping[str, JobStatus]:
-        """Return the status of each of these jobs that is known, from one poll of all."""
+        """Return the status of each given job that exists, from a single poll."""
         take()
         return {name: job for name in job_names if (job := self.status(name)) is not None}
 
     def logs(self, job_name: str, since: datetime) -> NodeLogs:
-        """Return a reader of the lines in the job's folder; they have no times, so it reads all."""
+        """Return a reader of all lines in the job's folder, since lines have no timestamps."""
         folder = self._file(job_name, "").resolve()
         read_claim(folder)
         return NodeLogs(folder)
@@ -156,7 +156,7 @@ class SlurmJobs:
         return True
 
     def release(self, job_name: str) -> None:
-        """Do nothing: Slurm keeps no nodes for an ended job."""
+        """Do nothing, because Slurm keeps no nodes for an ended job."""
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs, oldest first."""
@@ -167,11 +167,11 @@ class SlurmJobs:
         return [self._status(job) for job in jobs]
 
     def held(self) -> Iterator[HeldJob]:
-        """Yield this user's jobs of this folder that wait or run; see Launcher.
+        """Yield this user's queued and running jobs in this folder; see Launcher.
 
-        Their folder says which sweep they are of, so they need no tag. Ages are by this node's
-        clock, which munge keeps within 5 minutes of the cluster's. Unlike status(), it cancels no
-        job, and asks Slurm for nothing but the queue.
+        The name of a job's folder identifies its sweep, so no tag is needed. Ages are by this
+        node's clock, which munge requires to be within 5 minutes of the cluster's. Unlike status(),
+        this cancels no jobs and only queries the queue.
         """
         rows, now = sorted(self.queue.rows(), key=lambda row: row.job_id), time.time()
         for row in rows:
@@ -184,9 +184,9 @@ class SlurmJobs:
                 yield HeldJob(job.name, age_seconds, True, partial(names.sweep_of_job, job.name))
 
     def cpu_use(self, job_name: str) -> Mapping[str, float]:
-        """Return the CPU use of an ended job in percent, by one sacct; empty if it is unknown.
+        """Return the CPU use of an ended job in percent from sacct, or {} if it is unknown.
 
-        A cluster without jobacct_gather accounts 0 s of CPU time, which no job uses.
+        A cluster without jobacct_gather reports 0 s of CPU time, which counts as unknown.
         """
         job = self._submission(job_name)
         row = job and _row_of(job, self.queue.accounted(job.job_id))
@@ -196,7 +196,7 @@ class SlurmJobs:
             return {}
         seconds = (row.ended_at - row.started_at).total_seconds()
         found = {"cpu_percent": 100 * row.cpu_seconds / (seconds * row.nodes)}
-        if not self.platform.node.gpus:  # which do the work
+        if not self.platform.node.gpus:  # otherwise, the GPUs do the work
             found[ALLOCATED_USED] = 100 * row.cpu_seconds / row.allocated_cpu_seconds
         return found
 
@@ -204,7 +204,7 @@ class SlurmJobs:
         return Path(self.platform.folder, job_name, name)
 
     def _text(self, job_name: str, name: str) -> str | None:
-        """Return the text of one of the job's files; None if it does not exist."""
+        """Return the text of one of the job's files, or None if it does not exist."""
         try:
             return self._file(job_name, name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -245,10 +245,10 @@ class SlurmJobs:
         create_atomic(self._file(job_name, _RECORD), body)
 
     def _submission(self, job_name: str) -> Submission | None:
-        """Return a job that Slurm has accepted, from its folder; None for any other.
+        """Return the job in a folder if Slurm has accepted it, or None.
 
-        The process that submitted it may have been killed before it recorded the number. Slurm is
-        then asked for the name: of several jobs, the first one is the job.
+        If the process that submitted the job was killed before it recorded the job ID, the queue is
+        searched for the name. Of several jobs, the first one counts.
         """
         script = read_claim(self._file(job_name, ""))
         if script is None:
@@ -263,7 +263,7 @@ class SlurmJobs:
             self._record(job_name, first.job_id, at)
             record = self._text(job_name, _RECORD) or "{}"
         values = json.loads(record)
-        # The script's own claim decides if there are two jobs of the name.
+        # If there are two jobs of the name, the script's own claim decides.
         owner = self._text(job_name, _OWNER) or ""
         return Submission(
             job_name,
@@ -275,10 +275,10 @@ class SlurmJobs:
         )
 
     def _is_sent(self, spec: JobSpec) -> bool:
-        """Return True if a claimed job was submitted; False if its submission got lost.
+        """Return True if a claimed job was submitted, or False if the submission was lost.
 
-        Another process may be between its claim and the answer to sbatch, for which it waits. If
-        that process is slower than sbatch's deadline, two jobs are submitted, and one runs.
+        A different process may have claimed the job and be waiting for sbatch, so wait for it. If
+        it takes longer than sbatch's timeout, two jobs are submitted, and only one of them runs.
         """
         claim = self._file(spec.name, _CLAIM)
         while self._submission(spec.name) is None:
@@ -293,7 +293,7 @@ class SlurmJobs:
         return True
 
     def _status(self, job: Submission) -> JobStatus:
-        """Return the job's status from Slurm, its accounting, or the job's own records."""
+        """Return the job's status from squeue, sacct, or the job's own files."""
         last = self._text(job.name, _ENDED)
         row = self._row(job) if last is None else ROW_FILE.validate_json(last)
         status = status_of_forgotten(job) if row is None else read_status(job, row)
@@ -307,7 +307,7 @@ class SlurmJobs:
         return replace(status, region=name, cluster=name, isolation=isolation)
 
     def _row(self, job: Submission) -> Row | None:
-        """Return the job's row of squeue, else of sacct; None if neither has one."""
+        """Return the job's row from squeue or else from sacct, or None if neither has one."""
         row = _row_of(job, self.queue.rows())
         if row is None and abs(time.time() - job.submitted_at) < _NEW_SECONDS:
             # The last poll may have been before another process submitted the job.
@@ -323,7 +323,7 @@ class SlurmJobs:
             return None
 
     def _cancel(self, job: Submission, reason: str) -> None:
-        """Cancel the job; one that has just ended is fine."""
+        """Cancel the job; do nothing if it has just ended."""
         mark = self._file(job.name, _STOP)
         is_marked = create_atomic(mark, reason.encode())
         try:
@@ -336,6 +336,6 @@ class SlurmJobs:
 
 
 def _row_of(job: Submission, rows: Sequence[Row]) -> Row | None:
-    # A slurmctld that lost its state gives numbers anew, so the name counts, too.
+    # A slurmctld that lost its state reuses job IDs, so the name must match too.
     mine = (job.job_id, job.name)
     return next((row for row in rows if (row.job_id, row.name) == mine), None)

@@ -12,7 +12,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class NodeLogs:
-    """The log of a job, a file for each node; see nodesweep.launch.protocol.JobLog."""
+    """The log of a job, one file per node; see nodesweep.launch.protocol.JobLog."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -22,18 +22,18 @@ class NodeLogs:
 
     @property
     def location(self) -> str:
-        """The place of the whole log, in words."""
+        """A description of where the full log is."""
         return f"{self._folder}/node-*.log"
 
     def new_lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the next lines of every node, 1 MiB of each at most, with the time of reading."""
+        """Yield up to 1 MiB of new lines per node, with the time at which they are read."""
         now, self.has_more = int(time.time() * 1000), False
         for path in sorted(self._folder.glob("node-*.log")):
             start = self._read_bytes.get(path, 0)
             with path.open("rb") as stream:
                 stream.seek(start)
                 piece = stream.read(_PIECE_BYTES)
-            # The rest of a line that is still being written comes with the next call.
+            # A line that is still being written is read by the next call.
             end = piece.rfind(b"\n") + 1 or (len(piece) if len(piece) == _PIECE_BYTES else 0)
             self._read_bytes[path] = start + end
             self.has_more |= len(piece) == _PIECE_BYTES

@@ -1,4 +1,4 @@
-"""The cluster's partitions, from one sinfo."""
+"""Read the cluster's partitions from sinfo."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _ROW = re.compile(
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as sinfo describes it; an infinite limit is none.
+    """A partition as sinfo describes it; limits are infinite if there are none.
 
     Attributes:
-        is_up: whether it starts jobs.
-        time_seconds: the longest time limit of a job.
-        job_nodes: the most nodes of a job.
-        nodes: its nodes.
-        usable: its nodes that are neither down nor drained.
-        cores: the fewest CPUs of a node; infinite if unknown.
-        memory_mib: the least memory of a node; infinite if unknown.
-        gres: the generic resources of each kind of node.
+        is_up: True if the partition starts jobs.
+        time_seconds: maximum time limit of a job.
+        job_nodes: maximum number of nodes of a job.
+        nodes: number of nodes.
+        usable: number of nodes that are neither down nor drained.
+        cores: smallest number of CPUs of a node; infinite if unknown.
+        memory_mib: smallest memory of a node; infinite if unknown.
+        gres: generic resources of each kind of node.
     """
 
     is_up: bool = True
@@ -67,9 +67,9 @@ def read_partitions(text: str) -> tuple[Mapping[str, Partition], str | None]:
 
 
 def _number(cell: str) -> float:
-    """Return sinfo's number; infinite without a limit, and if abbreviated (1.50K).
+    """Convert a number from sinfo; infinite if there is no limit or it is abbreviated (1.50K).
 
-    32+ are nodes of 32 and more.
+    32+ means nodes with 32 or more.
     """
     digits = cell.rstrip("+")
     return int(digits) if digits.isdecimal() else math.inf

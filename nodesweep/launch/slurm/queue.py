@@ -1,6 +1,6 @@
-"""Slurm's view of all jobs of this user, from one squeue a second at most.
+"""Read the state of this user's jobs with at most one squeue per second.
 
-Jobs that slurmctld has forgotten are looked up in the accounting, if the cluster has any.
+Jobs that slurmctld has deleted are looked up in the accounting, if the cluster has it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodesweep.polling import ENDING_CLOCK, Clock
 from nodesweep.scaling.job import FINAL_STATES, JobState
 
 POLL_SECONDS = 1.0
-"""Shortest time between two polls of slurmctld: a squeue is an RPC that locks its job list."""
+"""Minimum seconds between two polls of slurmctld, because a squeue locks its job list."""
 STATES: Mapping[str, JobState] = {
     "COMPLETED": "completed",
     "CANCELLED": "stopped",
@@ -33,7 +33,7 @@ STATES: Mapping[str, JobState] = {
         "failed",
     ),
 }  # fmt: skip
-"""States of slurm.schedmd.com/job_state_codes.html; all others are of jobs that wait or run."""
+"""States from slurm.schedmd.com/job_state_codes.html; all others mean that a job waits or runs."""
 _SQUEUE = {
     "job_id": "JobID:16", "name": "Name:80", "state": "State:24", "reason": "Reason:64",
     "nodes": "NumNodes:8", "submitted": "SubmitTime:24", "started": "StartTime:24",
@@ -54,7 +54,7 @@ _NOT_STARTED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 
 @dataclass(frozen=True)
 class Row:
-    """A job in Slurm's words; times in UTC, None if they are unknown or still to come."""
+    """A job as Slurm reports it; times are in UTC, and None if unknown or in the future."""
 
     job_id: int
     name: str
@@ -68,7 +68,7 @@ class Row:
     restarts: int
     billing: int | None = None
     cpu_seconds: float | None = None
-    """CPU time of all its processes; unknown to squeue."""
+    """CPU time of all its processes, which only sacct reports."""
     allocated_cpu_seconds: float | None = None
 
 
@@ -82,7 +82,7 @@ class Queue:
 
     Attributes:
         run: runs a command.
-        clock: the source of time; a run that is being cancelled polls for the jobs that it stops.
+        clock: the source of time; its waits continue while a run is being cancelled.
     """
 
     run: Callable[[list[str]], str] = run
@@ -96,7 +96,7 @@ class Queue:
         """Return the rows of a poll that began after `not_before` and is at most a second old.
 
         Raises:
-            CommandFailed: slurmctld did not answer.
+            CommandFailed: slurmctld did not respond.
         """
         with self._lock:
             age_seconds = self.clock.monotonic() - self._polled_at
@@ -111,14 +111,14 @@ class Queue:
             return self._rows
 
     def forget(self) -> None:
-        """Let the next call of rows() poll, since a job was submitted."""
+        """Make the next call of rows() poll, because a job was submitted."""
         self._rows = None
 
     def accounted(self, job_id: int) -> tuple[Row, ...]:
-        """Return the job as the accounting knows it; nothing if the cluster has no accounting."""
+        """Return the job's rows in the accounting, or () if the cluster has no accounting."""
         if not self._has_accounting:
             return ()
-        # With --allocations, TotalCPU would be 0: it is summed over the steps.
+        # With --allocations, TotalCPU would be 0, because it is summed over the steps.
         command = [
             "sacct", "--jobs", str(job_id), "--parsable2", "--noheader",
             f"--format={','.join(_SACCT.values())}",
@@ -133,9 +133,9 @@ class Queue:
 
 
 def read_rows(text: str, columns: Mapping[str, str] = _SQUEUE) -> tuple[Row, ...]:
-    """Read the rows of squeue or sacct; other lines, such as a site's banner, are ignored.
+    """Read the rows of squeue or sacct.
 
-    So are the steps of a job, whose numbers are 12.batch and the like.
+    Other lines, such as a site's banner or the steps of a job (12.batch), are ignored.
     """
     found = []
     for line in text.splitlines():
@@ -146,7 +146,7 @@ def read_rows(text: str, columns: Mapping[str, str] = _SQUEUE) -> tuple[Row, ...
             continue
         cell = dict(zip(columns, cells, strict=True))
         state, _, comment = cell["state"].partition(" ")  # CANCELLED by 1000
-        # Slurm's guesses of a start and an end are left out.
+        # Slurm's estimates of a future start or end are left out.
         has_ended = STATES.get(state, "running") in FINAL_STATES
         found.append(
             Row(
@@ -169,7 +169,7 @@ def read_rows(text: str, columns: Mapping[str, str] = _SQUEUE) -> tuple[Row, ...
 
 
 def seconds_of(duration: str) -> float | None:
-    """Return the seconds of DAYS-HH:MM:SS or MM:SS.mmm; None for `infinite` and anything else."""
+    """Convert DAYS-HH:MM:SS or MM:SS.mmm to seconds; None for `infinite` and anything else."""
     if (match := _DURATION.fullmatch(duration)) is None:
         return None
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
@@ -181,7 +181,7 @@ def _number(text: str) -> int | None:
 
 
 def _exit_status(text: str) -> int | None:
-    """Return a wait status; sacct writes it as EXIT_CODE:SIGNAL."""
+    """Return a wait status, which sacct prints as EXIT_CODE:SIGNAL."""
     code, colon, signal = text.partition(":")
     if not code.isdecimal() or (colon and not signal.isdecimal()):
         return None
@@ -189,7 +189,7 @@ def _exit_status(text: str) -> int | None:
 
 
 def _time(text: str) -> datetime | None:
-    """Return the UTC time; None for N/A, Unknown and None."""
+    """Return the UTC time, or None for N/A, Unknown and None."""
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
     except ValueError:

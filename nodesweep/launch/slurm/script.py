@@ -1,7 +1,7 @@
-"""Render a job as a batch script: a pure function of its spec, with nothing filled in later.
+"""Render a job as a batch script, which depends only on the job's spec.
 
 The script records its own starts and ends in the job's folder, because a cluster without accounting
-forgets a job MinJobAge (by default 300 s) after its end.
+deletes a job MinJobAge (by default 300 s) after its end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nodesweep.scaling.secrets import secrets_of_job
 SCRIPT = "script"
 """The only key of a request."""
 NOT_THE_OWNER = 96
-"""Exit code of a script whose job's name is owned by an earlier submission."""
+"""Exit code of a script if an earlier submission owns the job's name."""
 CLOCK_FOLDER = ".nodesweep"
 """Folder next to the code with the files that measure it (inputs.py)."""
 _DIRECTIVE = "#SBATCH --"
@@ -52,22 +52,22 @@ SM_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed 's/.*/"&"/' | pas
 export MASTER_ADDR MASTER_PORT SM_HOSTS="[$SM_HOSTS]"
 export SM_OUTPUT_DATA_DIR="$job_folder/output/data" SM_MODEL_DIR="$job_folder/output/model"
 """
-# srun's tasks run this with their command as arguments. Which node it is, only a task knows.
+# srun's tasks run this with their command as arguments, since only a task knows its node.
 _TORCHRUN = (
     'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec torchrun --nnodes="$SLURM_NNODES"'
     ' --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
 )
 _SHELLS = {".sh": "bash"}
-"""The interpreters of programs that are not Python's, by their suffix."""
+"""Interpreters of programs that are not in Python, by file suffix."""
 _PROGRAM = 'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec "$@"'
 
 
 def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
     """Return the job's batch script; see nodesweep.scaling.job.Render.
 
-    What Slurm or this launcher lacks, the config refuses (configs/slurm.py).
+    The config refuses options that Slurm or this launcher does not support (configs/slurm.py).
     """
-    if isinstance(spec.platform, SlurmPlatform):  # an arm may have a partition of its own
+    if isinstance(spec.platform, SlurmPlatform):  # an arm may have a different partition
         platform = spec.platform
     training = spec.training
     environment = {**training.environment, **spec.variables}
@@ -94,7 +94,7 @@ def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
 
 
 def read_script(script: str) -> tuple[int, str]:
-    """Return the number and the type of a job's nodes."""
+    """Return the number of a job's nodes and their type."""
     values = dict(
         line.removeprefix(_DIRECTIVE).split("=", 1)
         for line in script.splitlines()
@@ -117,7 +117,7 @@ def secrets_of_script(script: str) -> tuple[str, ...]:
 
 
 def _words(text: str, most: int | None = None) -> list[str]:
-    """Return the first words of a piece of a script, without their quotes."""
+    """Return the first `most` words of a part of a script, without quotes."""
     words = shlex.shlex(text, posix=True)
     words.whitespace_split, words.commenters = True, ""
     try:
@@ -132,7 +132,7 @@ def _beside_code(code: str) -> list[str]:
 
 
 def _data(spec: JobSpec) -> dict[str, str]:
-    """Return SageMaker's variables with the folders of the dataset, which must be shared."""
+    """Return SageMaker's variables for the folders of the dataset, which all nodes must share."""
     dataset, uri = spec.dataset, spec.inputs.dataset_uri
     if dataset is None or uri is None:
         return {}
@@ -157,7 +157,7 @@ def _directives(platform: SlurmPlatform, spec: JobSpec) -> list[str]:
         "dependency": "singleton",
         "open-mode": "append",
     }
-    # Memory isn't part of --exclusive: without --mem=0 the partition's default limits the job.
+    # --exclusive doesn't include memory: without --mem=0, the partition's default limits the job.
     flags = ["exclusive", "mem=0"] if platform.exclusive else []
     flags.append("requeue" if platform.requeue else "no-requeue")
     return [f"{key}={text}" for key, text in values.items() if text is not None] + flags
@@ -168,7 +168,7 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
     arguments = [f"--{key}={value}" for key, value in spec.hyperparameters.items()]
     distribution = training.distribution
     if isinstance(distribution, TorchDistributed):
-        # torchrun's "auto" is one process per accelerator, and one per core without any
+        # torchrun's "auto" means one process per accelerator, or per core if there is none
         each = f"--nproc-per-node={distribution.processes_per_node or 'auto'}"
         start, command = _TORCHRUN, [each, training.entry_point, *arguments]
     else:

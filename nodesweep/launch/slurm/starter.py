@@ -1,4 +1,4 @@
-"""Write a first config for the cluster of this login node, from one sinfo and one scontrol."""
+"""Write a first config for this login node's cluster, based on sinfo and scontrol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesweep.launch.slurm.commands import run
 from nodesweep.launch.slurm.partitions import SINFO, read_partitions
 
 _GPUS = re.compile(r"\bgpu(?::([^:,()]+))?:(\d+)(?![\w.])")
-"""GPUs of a node in sinfo's words, such as gpu:a100:4(S:0-1) or gpu:1g.5gb:14."""
+"""GPUs of a node as sinfo prints them, such as gpu:a100:4(S:0-1) or gpu:1g.5gb:14."""
 _CLUSTER = re.compile(r"^ClusterName *= *(\S+)", re.MULTILINE)
 _MOST_NODES = 8
 _TEMPLATE = """\
@@ -47,14 +47,14 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
 
     Args:
         name: The benchmark's name.
-        program: The program, an absolute path.
-        top: Folder of its code.
+        program: Absolute path of the program.
+        top: Folder of the program's code.
         shared: Folder that the login node and all compute nodes share.
-        is_python: torchrun can start it; other programs are started once per node.
+        is_python: True if torchrun can start it; other programs are started once per node.
 
     Raises:
-        CommandFailed: The cluster does not answer.
-        ConfigError: It has no partition.
+        CommandFailed: The cluster does not respond.
+        ConfigError: The cluster has no partition.
     """
     partitions, default = read_partitions(run(SINFO))
     if not partitions:

@@ -1,4 +1,4 @@
-"""Read Slurm's words about a job, and the job's own records, into a JobStatus."""
+"""Convert Slurm's report on a job, and the job's own records, to a JobStatus."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _MEANINGS = {
     "PREEMPTED": "a job with higher priority took the nodes",
 }
 _NO_LOG = 53
-"""Wait status of a job whose script.log slurmd could not open, which sacct writes as 0:53."""
+"""Wait status of a job whose script.log slurmd could not open; sacct prints it as 0:53."""
 _NEVER_STARTS = frozenset(
     {
         "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount",
         "InvalidQOS", "PartitionTimeLimit", "QOSNotAllowed",
     }
 )  # fmt: skip
-"""Reasons of pending jobs that only a change of the job or of the cluster's limits removes.
+"""Reasons why a pending job never starts unless the job or the cluster's limits are changed.
 
-PartitionNodeLimit is none: it is also the reason of a job that waits for nodes that are down.
+PartitionNodeLimit is not included, because jobs that wait for down nodes have it too.
 """
 _OF_ONE_JOB = "PerJobLimit"
-"""End of the reasons of jobs beyond a limit of the account or the QOS that no other job affects."""
+"""Suffix of reasons for exceeding a limit of the account or QOS that applies to a single job."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Submission:
         name: the job's name.
         nodes: number of nodes.
         instance_type: type of the nodes.
-        job_id: Slurm's number of the job.
-        submitted_at: Unix seconds, by the clock of the machine that submitted it.
-        stop_reason: why the launcher cancelled it; None if it did not.
-        runs: the script's runs, as it recorded them; one that was killed has no end.
-        exit_code: that of the last run; None if it is unknown.
+        job_id: Slurm's job ID.
+        submitted_at: Unix seconds, by the clock of the machine that submitted the job.
+        stop_reason: why the launcher cancelled the job, or None if it did not.
+        runs: the runs of the script, as recorded by it; a run that was killed has no end.
+        exit_code: exit code of the last run, or None if it is unknown.
     """
 
     name: str
@@ -68,18 +68,18 @@ class Submission:
 
 
 def never_starts(row: Row) -> bool:
-    """Return True if the pending job can't start unless somebody changes it or the cluster."""
+    """Return True if the pending job can't start unless the job or the cluster is changed."""
     reason = row.reason or ""
     return row.state == "PENDING" and (reason in _NEVER_STARTS or reason.endswith(_OF_ONE_JOB))
 
 
 def read_runs(text: str) -> tuple[list[PhaseVisit], int | None]:
-    """Read the records that a job's script left: "start SECONDS" and "end SECONDS EXIT_CODE".
+    """Read the records of a job's script: "start SECONDS" and "end SECONDS EXIT_CODE".
 
     A requeued job has several runs. Damaged lines are ignored.
 
     Returns:
-        The runs, and the exit code of the last one; None if it is unknown.
+        The runs, and the exit code of the last run or None if it is unknown.
     """
     runs, exit_code = list[PhaseVisit](), None
     for line in text.splitlines():
@@ -96,7 +96,7 @@ def read_runs(text: str) -> tuple[list[PhaseVisit], int | None]:
 def read_status(job: Submission, row: Row) -> JobStatus:
     """Return the job's status from Slurm's row.
 
-    Earlier runs of a requeued job are those that its script recorded; Slurm's row has the last.
+    Slurm's row has only the last run of a requeued job; its script has recorded the earlier ones.
     """
     state = STATES.get(row.state, "running")
     if state in FINAL_STATES and row.ended_at is None:
@@ -104,7 +104,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
     # A requeue changes the submission time of Slurm's row.
     recorded = datetime.fromtimestamp(int(job.submitted_at), UTC)
     created_at = min(row.submitted_at or recorded, recorded)
-    # A job that is cancelled while it waits has the time of that as its start.
+    # A job that is cancelled while it waits has the time of the cancellation as its start.
     started_at = row.started_at if row.started_at != row.ended_at or job.runs else None
     has_restarted = row.restarts or len(job.runs) > 1  # the accounting has no number of restarts
     runs = [
@@ -137,7 +137,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
 
 
 def status_of_forgotten(job: Submission) -> JobStatus:
-    """Return the status of a job that Slurm no longer knows, from what its script recorded."""
+    """Return the status of a job that Slurm has deleted, from the records of its script."""
     code, last = job.exit_code, job.runs[-1] if job.runs else PhaseVisit("", None, None)
     word = "COMPLETED" if code == 0 else "FAILED" if job.stop_reason is None else "CANCELLED"
     row = Row(
@@ -148,14 +148,14 @@ def status_of_forgotten(job: Submission) -> JobStatus:
     if status.has_ended:
         return status
     unknown = (
-        f"Slurm no longer knows job {job.job_id}, and its script did not record its end: it was"
+        f"Slurm has no record of job {job.job_id}, and its script did not record its end: it was"
         " probably killed, or slurmctld lost its state"
     )
     return replace(status, state="failed", phase="Unknown", reason=job.stop_reason or unknown)
 
 
 def _busy_seconds(runs: Sequence[PhaseVisit]) -> float | None:
-    """Return the seconds of all runs; None if the end of one is unknown."""
+    """Return the total seconds of all runs, or None if the end of a run is unknown."""
     stays = [run.end - run.start for run in runs if run.start and run.end]
     return sum(map(timedelta.total_seconds, stays)) if len(stays) == len(runs) else None
 
@@ -174,7 +174,7 @@ def _reason(row: Row, stop_reason: str | None) -> str:
 
 
 def _exit(status: int | None) -> str:
-    """Return how a script ended, in words, from its wait status."""
+    """Describe how a script ended, according to its wait status."""
     if status is None:
         return "the exit code of the script is unknown"
     if status == _NO_LOG:

@@ -3,9 +3,9 @@
     use_vectorised_between()  # once per process; Great Expectations then calls between()
 
 Great Expectations 1.24 compares int64, float64 and datetime64[ns] columns as arrays and all others
-value by value, at 2 to 5 s per million, but its metrics registry allows a replacement. This one
-handles columns where both comparisons agree (tests/tasks/dataset/judging/test_between.py), and
-delegates the others.
+value by value, which takes 2 to 5 s per million values. Its metrics registry accepts a replacement:
+the one here handles the columns for which both comparisons agree
+(tests/tasks/dataset/judging/test_between.py), and delegates the others to the original.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def between(
 
 
 def _find_column(frame: pd.DataFrame, name: str) -> pd.Series | None:
-    """Return the column without its nulls; None if there is no such column or more than one."""
+    """Return the column without its nulls, or None unless exactly one column has the name."""
     if name not in frame.columns:
         return None
     column = frame[name]
@@ -77,11 +77,11 @@ def _find_column(frame: pd.DataFrame, name: str) -> pd.Series | None:
 
 
 def comparable_values(column: pd.Series, arguments: Mapping[str, Any]) -> pd.Series | None:
-    """Return the non-null column in a form that compares as an array like its single values.
+    """Return the non-null column in a form that gives the same results when compared as an array.
 
     `arguments` has `min_value` and `max_value`: float, date or datetime, as Great Expectations
-    reads them from a config. Return None if its own function must be called: for an empty column,
-    refused bounds, or types whose comparison raises an error.
+    reads them from a config. Return None if its own function must be called because the column is
+    empty, the bounds are invalid, or the two types are not handled here.
     """
     bounds = [arguments[key] for key in ("min_value", "max_value") if arguments[key] is not None]
     kinds = {type(bound) for bound in bounds}
@@ -99,13 +99,13 @@ def comparable_values(column: pd.Series, arguments: Mapping[str, Any]) -> pd.Ser
 
 
 def _compares_one_by_one(column: pd.Series, kind: type) -> bool:
-    """Return True if pandas' object comparison (a loop in C) gives the per-value results."""
+    """Return True if pandas' comparison of objects (a loop in C) gives the same results."""
     types = set(map(type, column.array))
     return types <= _NUMBERS if kind is float else kind is datetime.date and types == {kind}
 
 
 def _as_numbers(column: pd.Series) -> pd.Series | None:
-    """Return the column as float64 (int64 unchanged); None if a value might change.
+    """Return the column as float64 (int64 unchanged), or None if a value might change.
 
     Great Expectations also compares int64 as an array.
     """

@@ -1,8 +1,8 @@
-"""The table columns that an expectation uses.
+"""Find the table columns that an expectation uses.
 
     needed_columns(spec, ["label", "split", "pixel_0"])  # ["label"]
 
-Only these columns are read; in case of doubt, all columns are.
+Only these columns are read, or all of them if in doubt.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nodesweep.configs.dataset import ExpectationConfig
 
 _NAMING = ("column", "column_A", "column_B", "column_list")
 _LOOKING_ELSEWHERE = frozenset({"row_condition", "result_format"})
-"""Arguments whose value may name any column."""
+"""Arguments whose value can refer to any column."""
 
 OF_THE_SCHEMA = frozenset(
     {
@@ -24,7 +24,7 @@ OF_THE_SCHEMA = frozenset(
         "expect_table_columns_to_match_set",
     }
 )
-"""Expectations for which a table without rows is enough."""
+"""Expectations that can be evaluated on a table without rows."""
 
 _OF_THE_ROWS = frozenset(
     {"expect_table_row_count_to_be_between", "expect_table_row_count_to_equal"}
@@ -32,7 +32,7 @@ _OF_THE_ROWS = frozenset(
 
 
 def needed_columns(spec: ExpectationConfig, columns: Sequence[str]) -> list[str]:
-    """Return the table's columns that evaluating the expectation needs, without missing ones."""
+    """Return the columns of the table that are needed to evaluate the expectation."""
     named = named_columns(spec)
     if named is None:
         return list(columns)
@@ -42,9 +42,9 @@ def needed_columns(spec: ExpectationConfig, columns: Sequence[str]) -> list[str]
 
 
 def named_columns(spec: ExpectationConfig) -> tuple[object, ...] | None:
-    """Return the columns that the expectation names: () if it needs only the number of rows.
+    """Return the columns that the expectation names, or () if it only needs the number of rows.
 
-    Return None if it may use any column.
+    Return None if it can use any column.
     """
     if _LOOKING_ELSEWHERE & set(spec.kwargs):
         return None

@@ -1,12 +1,12 @@
-"""Prove, in one pass over a Parquet file, which expectations it certainly meets.
+"""Find the expectations that a Parquet file provably meets, in one pass over the file.
 
     seen = inspect_file(path, suite)
     seen.proven  # positions in the suite; Great Expectations has to evaluate the others
 
-The pass reads the needed columns in batches and keeps counts, extremes and some distinct values. A
-rule is True only if Great Expectations would succeed on the whole column as pandas reads it;
-anything doubtful, and so every failure, is left to it. Calls for several files may run in parallel:
-Arrow releases the GIL.
+The pass reads the required columns in batches and keeps counts, extremes and some distinct values.
+An expectation is proven only if Great Expectations would pass it on the whole column as pandas
+reads it. Everything else, including every failure, is left to Great Expectations. Several files can
+be inspected in parallel, because Arrow releases the GIL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 131_072
 READ_BUFFER_BYTES = 1 << 20
 MAX_DISTINCT = 10_000
-"""Distinct values to keep per column; a larger set is left to Great Expectations."""
+"""Maximum distinct values to keep per column; larger sets are left to Great Expectations."""
 
 BIGGEST_EXACT_INTEGER = 2**53
 """The largest integer up to which every integer has an exact float64."""
@@ -43,7 +43,7 @@ _SET = frozenset({"column", "value_set", "mostly"})
 
 @dataclass
 class ColumnFacts:
-    """The facts of one column so far."""
+    """The facts collected so far about one column."""
 
     type: pa.DataType
     nulls: int = 0
@@ -55,7 +55,7 @@ class ColumnFacts:
     distinct: set[Any] | None = field(default_factory=set)
 
     def add(self, values: pa.Array, wanted: frozenset[str]) -> None:
-        """Add values; `wanted` names the facts that some rule needs."""
+        """Update the number of nulls, and the facts named in `wanted`, with more values."""
         self.nulls += values.null_count
         if "nan" in wanted and types.is_floating(self.type):
             self.is_nan |= bool(pc.any(pc.is_nan(values)).as_py())
@@ -73,7 +73,7 @@ class ColumnFacts:
 
 
 def _widen(low: Any, high: Any, values: pa.Array) -> tuple[Any, Any]:
-    """Return the extremes widened to `values`, without nulls and NaN (a null to pandas)."""
+    """Extend the range [low, high] to include `values`, without nulls and NaN (null in pandas)."""
     if types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
     found = pc.min_max(values)
@@ -127,7 +127,7 @@ def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> b
 
 
 def _as_of_type(bound: Any, kind: pa.DataType) -> Any:
-    """Return a number as the column's type represents it."""
+    """Convert a bound to the precision of the column's type."""
     if types.is_float32(kind):
         return as_single(bound, kind.to_pandas_dtype())
     return as_decimal(bound) if types.is_decimal(kind) else bound
@@ -233,20 +233,20 @@ def _table_rule_holds(expectation: Any, columns: Sequence[Any], rows: int) -> bo
 
 @dataclass(frozen=True)
 class InspectedFile:
-    """A Parquet file without its rows, and what is proven about it."""
+    """A Parquet file's columns and number of rows, and the expectations that it provably meets."""
 
     rows: int
     columns: pd.DataFrame
-    """Every column that pandas would read, without rows."""
+    """An empty frame with every column that pandas would read."""
     index: list[str]
     """The columns that pandas would use as its index."""
     types: dict[str, tuple[str, str]]
-    """Each column's kind of values (number, text) and type name, except for all-null columns."""
+    """Each column's kind of values (such as number) and type name, without columns of type null."""
     proven: frozenset[int]
 
 
 def inspect_file(source: Any, suite: Sequence[Expectation]) -> InspectedFile:
-    """Read the columns that `suite` needs, and return the file with the expectations it proves.
+    """Read the columns that `suite` needs, and find the expectations that they prove.
 
     Args:
         source: a path or an open file.
@@ -313,7 +313,7 @@ def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[st
 
 
 def column_types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
-    """Return each column's kind of values and type name, except for all-null columns."""
+    """Return each column's kind of values and type name, without columns of type null."""
     return {
         column.name: (_value_kind(column.type), str(column.type))
         for column in schema

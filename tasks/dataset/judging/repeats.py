@@ -2,12 +2,11 @@
 
     rows = RepeatedRows(["user", "day"], max_bytes=1 << 30)
     rows.add("a.parquet", lambda: read("a.parquet"))  # each call reads the columns again
-    rows.find()  # None, or how many rows repeat another's values, examples, and their files
+    rows.find()  # the number of repeated rows, with examples and files; None if all are unique
 
-Up to a quarter of `max_bytes` the columns are held in memory for pandas' duplicated(), which
-copies them. Above that, each row is held as an 8-byte hash; beyond `max_bytes`, hashes are
-spilled to disk. Rows whose hash repeats are read again and compared by value, so collisions are
-harmless.
+Columns of up to a quarter of `max_bytes` are held in memory for pandas' duplicated(), which copies
+them. Above that, each row is held as an 8-byte hash. Beyond `max_bytes`, hashes are spilled to
+disk. Rows whose hash repeats are read again and compared by value, so collisions are harmless.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _STEP = 1 << 20
 
 @dataclass(frozen=True)
 class Repeats:
-    """The `surplus` of `rows` rows that repeat an earlier row's values, with examples in order."""
+    """Rows that repeat an earlier row's values: `surplus` of all `rows`, with examples."""
 
     surplus: int
     rows: int
@@ -48,14 +47,14 @@ class Repeats:
 
 
 class RepeatedRows:
-    """The rows of all files, as far as needed to find those that repeat."""
+    """A search for rows that repeat across files, in bounded memory."""
 
     def __init__(self, columns: Sequence[str], max_bytes: int) -> None:
         self._columns, self._max_held_bytes = list(columns), max_bytes // 4
         self._rows = 0
         self._files: list[tuple[str, Callable[[], pd.DataFrame]]] = []
         self._heads: list[pd.DataFrame] = []
-        """The first row of each file; together they show a column's type over all files."""
+        """The first row of each file; together they give each column its type over all files."""
         self._held: list[pd.DataFrame] | None = []
         self._held_bytes = 0
         self._most_compared = 1
@@ -63,10 +62,10 @@ class RepeatedRows:
         self._hashes = SortedHashes(max_bytes)
 
     def add(self, file: str, read: Callable[[], pd.DataFrame]) -> None:
-        """Add a file's rows; errors of `read` pass through."""
+        """Add the rows of a file; errors raised by `read` propagate."""
         frame = read()
         if frame.empty:
-            return  # without values, types mean nothing: in a CSV file, all are object
+            return  # the types of an empty CSV file mean nothing: all are object
         self._rows += len(frame)
         self._files.append((file, read))
         self._heads.append(frame.iloc[:1].copy())
@@ -82,7 +81,7 @@ class RepeatedRows:
             self._hashes.add(row_hashes(frame))
 
     def find(self) -> Repeats | None:
-        """Return the repeated rows, or None."""
+        """Return the repeated rows, or None if all rows are unique."""
         if not self._files:
             return None
         if self._held is not None:
@@ -156,7 +155,7 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def _column_hashes(column: pd.Series) -> Hashes:
-    """Return a hash of each value; a number is hashed as float64, which equal numbers share."""
+    """Return a hash of each value; numbers are hashed as float64, regardless of their type."""
     kind = column.dtype
     if pd.api.types.is_numeric_dtype(kind):
         if pd.api.types.is_complex_dtype(kind):

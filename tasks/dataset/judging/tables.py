@@ -1,8 +1,8 @@
-"""A dataset's files as tables that read no more than requested.
+"""Open a dataset's files as tables that load only the requested columns.
 
-    tables = read_tables(files, True, suite, max_bytes)  # in the files' order, in parallel
+    tables = read_tables(files, True, suite, max_bytes)  # in the order of `files`
 
-A file on this machine is opened as its path, one in S3 as a file object
+A local file is opened by its path, an S3 object as a file object
 (tasks/dataset/remote/reading.py).
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from nodesweep.tasks.dataset.judging.proof import InspectedFile
 BYTES_PER_VALUE = 8
-"""Estimated bytes of a column's value in memory."""
+"""Estimated memory per value in bytes."""
 _MOST_DEFLATED = 1032
 """Maximum unpacked bytes per byte of a .gz file (zlib's "Technical Details": 1032:1)."""
 REMOTE_FILES_AT_ONCE = 8
@@ -83,24 +83,24 @@ def local_files(paths: Sequence[Path], source: Path | None = None) -> Iterator[T
 
 
 class Unreadable(Exception):
-    """The file is unreadable in its format; the message is the first line of the reader's error."""
+    """A file can't be read in its format; the message is the first line of the reader's error."""
 
 
 class Table(Protocol):
-    """One file, whose rows are read on request."""
+    """A file whose rows are read on request."""
 
     rows: int
     columns: list[str]
     hidden: list[str]
-    """Columns found by name only: pandas' index, and the partition's."""
+    """Further columns that can be read by name: pandas' index and the partition's columns."""
     proven: frozenset[int]
-    """Suite positions of the expectations that certainly hold in the file."""
+    """Positions in the suite of the expectations that the file provably meets."""
     types: dict[str, tuple[str, str]]
     """Each column's kind of values and type name; empty if the file has no types."""
 
     @property
     def without_rows(self) -> pd.DataFrame:
-        """Every column, without rows."""
+        """An empty frame with every column."""
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
         """Return all rows of the given columns.
@@ -117,7 +117,7 @@ class Table(Protocol):
 
 
 class SmallCsvTable:
-    """A CSV file that is held in memory once read."""
+    """A CSV file that stays in memory after it was read."""
 
     def __init__(self, file: TableFile) -> None:
         self._file = file
@@ -139,7 +139,7 @@ class SmallCsvTable:
         return self._whole
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Return the rows of some columns."""
+        """Return all rows of the given columns."""
         return add_partition(self._frame(), self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
@@ -152,9 +152,9 @@ class SmallCsvTable:
 
 
 class LargeCsvTable:
-    """A CSV file that is read block by block, again for each request.
+    """A CSV file that is read in blocks, again for each request.
 
-    The blocks are those by which pandas itself decides on types, so columns get the same types.
+    pandas infers types from blocks of the same size, so columns get the same types.
     """
 
     def __init__(self, file: TableFile) -> None:
@@ -186,7 +186,7 @@ class LargeCsvTable:
                 yield block
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Return the rows of some columns."""
+        """Return all rows of the given columns."""
         import pandas as pd
 
         own = [name for name in columns if name in self.columns]
@@ -209,9 +209,10 @@ class LargeCsvTable:
 
 
 def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
-    """Return one column from its blocks, as pandas would.
+    """Concatenate the blocks of a column as pandas would.
 
-    Whole frames would lose the types of blocks without a value. Strings with nulls stay strings.
+    Concatenating whole frames would lose the types of blocks without values. Strings with nulls
+    stay strings.
     """
     import pandas as pd
 
@@ -222,9 +223,10 @@ def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
 
 
 def rows_per_block(columns: int) -> int:
-    """Return the number of a CSV file's rows that pandas reads before it decides on types.
+    """Return the number of CSV rows that pandas reads before it infers types.
 
-    The largest power of two with fewer than 2**20 values (TextReader of pandas/_libs/parsers.pyx).
+    It is the largest power of two with fewer than 2**20 values (TextReader in
+    pandas/_libs/parsers.pyx).
     """
     values = 2**20 // max(1, columns)
     rows = 1
@@ -234,7 +236,7 @@ def rows_per_block(columns: int) -> int:
 
 
 class ParquetTable:
-    """A Parquet file after the pass that proves what certainly holds."""
+    """A Parquet file that was inspected by inspect_file()."""
 
     def __init__(self, file: TableFile, seen: InspectedFile) -> None:
         self._file = file
@@ -248,7 +250,7 @@ class ParquetTable:
         self.types = seen.types
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Return the rows of some columns."""
+        """Return all rows of the given columns."""
         import pandas as pd
 
         own = [name for name in columns if name in self.columns or name in self._index]
@@ -309,15 +311,15 @@ def _call_reader(read: Any, *arguments: Any, **named: Any) -> Any:
 
 
 class ColumnTypes:
-    """The columns' types so far, to detect one that changes between files."""
+    """The column types seen so far, to find columns whose type differs between files."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[str, str, str]] = {}
         self.changed: dict[str, str] = {}
-        """A sentence that names both files, for each column that changes."""
+        """For each column whose type differs, a message that names two of the files."""
 
     def add(self, file: str, types: Mapping[str, tuple[str, str]]) -> None:
-        """Add a file's types (Table.types)."""
+        """Add the types of a file (Table.types)."""
         for column, (kind, name) in types.items():
             before, its_name, its_file = self._first.setdefault(column, (kind, name, file))
             if before != kind and column not in self.changed:

@@ -1,11 +1,11 @@
-"""List a prefix of a bucket in parallel.
+"""List the objects below an S3 prefix in parallel.
 
     for item in list_in_parallel(pages_of_objects(s3, "bucket", "raw/")): ...
 
-S3 returns 1,000 keys per page, but a listing may start after any string, so the rest after a page
-is cut into ranges that are listed in parallel. Cuts are at characters that the page's keys have in
-common and where later keys differ (part-00999 is followed by part-01000 and, much later,
-part-10000). A range without keys costs one call.
+S3 returns 1,000 keys per page, but a listing can start after any string, so the keys after a page
+are split into ranges that are listed in parallel. The ranges are split at characters that the keys
+of the page have in common and later keys don't (part-00999 is followed by part-01000 and, much
+later, part-10000). A range without keys costs one call.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 CALLS_AT_ONCE = 16
 _CLASSES = (("0", "9"), ("A", "Z"), ("a", "z"))
 _LAST_CUT = "\x7f"
-"""The upper bound of cuts: keys beyond ASCII are listed as one range."""
+"""Upper bound for splits; keys beyond ASCII are listed as one range."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """One response of a listing; `next_page` has the next call's arguments, None at the end."""
+    """One page of a listing; `next_page` has the arguments of the next call, None on the last."""
 
     items: Sequence[Mapping[str, Any]]
     next_page: Mapping[str, str] | None
@@ -31,13 +31,13 @@ class Page:
 
 @dataclass(frozen=True)
 class Listing:
-    """A listing's prefix, call and start argument."""
+    """A prefix to list, and the call that lists it."""
 
     prefix: str
     fetch_page: Callable[[Mapping[str, str]], Page]
-    """Returns the page for these arguments; without any, the first."""
+    """Function that returns the page for the given arguments, or the first page for none."""
     begin_after: str
-    """The name of the argument that starts a listing after a string."""
+    """Name of the argument for the key after which to start."""
 
 
 def pages_of_objects(s3: Any, bucket: str, prefix: str) -> Listing:
@@ -53,7 +53,7 @@ def pages_of_objects(s3: Any, bucket: str, prefix: str) -> Listing:
 
 
 def pages_of_versions(s3: Any, bucket: str, prefix: str) -> Listing:
-    """Return the listing of the latest version of a prefix's objects by ListObjectVersions."""
+    """Return the listing of a prefix's latest object versions by ListObjectVersions."""
 
     def ask(arguments: Mapping[str, str]) -> Page:
         answer = s3.list_object_versions(Bucket=bucket, Prefix=prefix, **arguments)
@@ -70,7 +70,7 @@ def pages_of_versions(s3: Any, bucket: str, prefix: str) -> Listing:
 
 @dataclass(frozen=True)
 class _Range:
-    """Keys up to `end` (None: all), starting at `arguments`."""
+    """Keys from the page for `arguments` up to `end`, or to the last key if `end` is None."""
 
     arguments: Mapping[str, str]
     end: str | None
@@ -79,7 +79,7 @@ class _Range:
 def list_in_parallel(
     listing: Listing, calls_at_once: int = CALLS_AT_ONCE
 ) -> list[Mapping[str, Any]]:
-    """Return every item, sorted by key; on an error, raise it and start no further calls."""
+    """Return every item, sorted by key; the first error stops the listing and is raised."""
     found: list[Mapping[str, Any]] = []
     with ThreadPoolExecutor(calls_at_once) as pool:
 
@@ -106,7 +106,7 @@ def _within(items: Sequence[Mapping[str, Any]], end: str | None) -> Sequence[Map
 def _remaining_ranges(
     listing: Listing, page: Page, end: str | None, free_calls: int
 ) -> list[_Range]:
-    """Return the rest of a range after its page, in at most `free_calls` parts but at least one."""
+    """Split the rest of a range after a page into at most `free_calls` parts, but at least one."""
     if page.next_page is None:
         return []
     last = page.next_page[listing.begin_after]
@@ -122,16 +122,16 @@ def _remaining_ranges(
 
 
 def split_points(first: str, last: str, end: str | None, fixed: int) -> list[str]:
-    """Return sorted strings between `last` and `end` at which to cut a range.
+    """Return sorted strings between `last` and `end` at which to split a range.
 
     For each character of `last`, from the first that differs from `end` to the first that varies
-    within the page, cuts are midway between the character and the end of its class (digits,
-    uppercase letters, lowercase letters), and at that end.
+    within the page, the range is split midway between the character and the end of its class
+    (digits, uppercase letters or lowercase letters), and at the end of the class.
 
     Args:
         first: the page's first key.
         last: the page's last key.
-        end: the end of the range; None for no end.
+        end: the last key of the range, or None if it has no end.
         fixed: number of leading characters that all keys have in common.
     """
     begin = fixed if end is None else _common_prefix_length(last, end)
@@ -149,7 +149,6 @@ def split_points(first: str, last: str, end: str | None, fixed: int) -> list[str
 
 
 def _common_prefix_length(one: str, other: str) -> int:
-    """Return the length of the common prefix of two strings."""
     differ = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
@@ -163,7 +162,7 @@ def _class_end(letter: str) -> str:
 
 
 def thinned(texts: list[str], most: int) -> list[str]:
-    """Return at most `most` of the strings, evenly spread."""
+    """Return at most `most` of the strings, evenly spaced."""
     if most <= 0:
         return []
     step = -(-len(texts) // most)

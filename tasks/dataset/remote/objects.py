@@ -1,9 +1,9 @@
-"""A dataset that is used in place in S3: its objects, its identity and its changes.
+"""A dataset that is used in place in S3: its objects, its digest and changes to it.
 
     before = describe_remote(s3, config)
     find_changes(before, describe_remote(s3, config))  # ["s3://bucket/raw/a.parquet was deleted"]
 
-Its digest covers keys, sizes, ETags and, if the bucket keeps them and they may be listed, versions.
+The digest covers keys, sizes, ETags and, if they exist and can be listed, version IDs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REPLACEMENT = "\ufffd"
 
 @dataclass(frozen=True)
 class RemoteSource:
-    """The place of a dataset that is used in place in S3."""
+    """The platform and the config section of a dataset that is used in place in S3."""
 
     platform: PlatformConfig
     section: DatasetConfig
@@ -60,9 +60,10 @@ class RemoteObject:
 
 
 class RemoteDataset:
-    """The objects, sorted by key, of a prefix that ends in '/' (or is '').
+    """A dataset's objects, sorted by key, below a prefix that ends in '/' or is empty.
 
-    Not a dataclass: Prefect searches those for futures, and there may be 100,000 objects.
+    It is not a dataclass, because Prefect searches dataclasses for futures, and a dataset can have
+    100,000 objects.
     """
 
     def __init__(
@@ -87,12 +88,12 @@ class RemoteDataset:
         return sum(it.size_bytes for it in self.objects)
 
     def name_of(self, item: RemoteObject) -> str:
-        """Return the key below the prefix: the file's path in a channel."""
+        """Return the key relative to the prefix, which is the file's path in a channel."""
         return item.key.removeprefix(self.prefix)
 
     @functools.cached_property
     def digest(self) -> str:
-        """The digest of keys, sizes, ETags and known versions."""
+        """The digest of keys, sizes, ETags and versions, if any."""
         return names.canonical_digest(
             [
                 [it.key, it.size_bytes, it.etag, *([it.version] if it.version else [])]
@@ -101,17 +102,17 @@ class RemoteDataset:
         )
 
     def is_named(self, digest: str | None) -> bool:
-        """Return True for its digest with or without versions, which some callers cannot see."""
+        """Return True if this is the digest, computed with or without versions."""
         without = names.canonical_digest([[it.key, it.size_bytes, it.etag] for it in self.objects])
         return digest in (self.digest, without)
 
 
 def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
-    """Return the objects of the dataset's format below its s3:// source.
+    """Return the dataset's objects below its s3:// source.
 
     Raises:
         DatasetMissing: there are none.
-        DatasetRefused: listing is forbidden, a key cannot be a file name, or an object looks like
+        DatasetRefused: listing is forbidden, a key is not a valid path, or an object looks like
             a table but would be ignored.
     """
     bucket, prefix = split_uri(config.source)
@@ -154,7 +155,7 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
 
 
 def _list(s3: Any, bucket: str, prefix: str) -> list[Mapping[str, Any]]:
-    """List the objects, with versions if the bucket keeps them and they may be listed."""
+    """List the objects, with versions if the bucket is versioned and they can be listed."""
     try:
         if s3.get_bucket_versioning(Bucket=bucket).get("Status"):
             return list_in_parallel(pages_of_versions(s3, bucket, prefix))
@@ -167,7 +168,7 @@ def _list(s3: Any, bucket: str, prefix: str) -> list[Mapping[str, Any]]:
 def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
     """Refuse a key that cannot be a file's path in a SageMaker channel.
 
-    Paths of files that are not tables may have an empty part.
+    The path of a file that is not a table may have an empty part.
     """
     where = f"dataset.source: s3://{dataset.bucket}/{key}"
     if _REPLACEMENT in key:
@@ -214,7 +215,7 @@ def modified_since(dataset: RemoteDataset, moment: datetime) -> list[str]:
 
 
 def format_changes(changes: Sequence[str]) -> str:
-    """Return a line for each of the first changes, and how many more there are."""
+    """Return a line for each of the first changes, and the number of further ones."""
     lines = [f"\n  - {change}" for change in changes[:CHANGES_SHOWN]]
     if further := len(changes) - len(lines):
         lines.append(f"\n  - and {further} more")

@@ -2,8 +2,8 @@
 
     with pq.ParquetFile(RemoteFile(s3, "bucket", item)) as table: ...
 
-Nothing is written to disk. Every call requires the listed ETag, so no reader gets bytes of two
-different objects.
+Nothing is written to disk. Every call requires the listed ETag, so a reader never gets bytes from
+two versions of an object.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RemoteFile(RangeFile):
         self._s3, self._bucket, self._item = s3, bucket, item
 
     def get(self, begin: int, count: int) -> bytes:
-        """Return these bytes of the object, as it was listed."""
+        """Return `count` bytes of the listed object, starting at `begin`."""
         try:
             return read_remote_range(
                 self._s3, self._bucket, self._item, f"bytes={begin}-{begin + count - 1}"
@@ -65,8 +65,8 @@ def refusal(kind: str, bucket: str, key: str, detail: str) -> DatasetRefused:
             " without it"
         )
     return DatasetRefused(
-        f"{where} can't be read ({detail}); grant s3:GetObject on it to these credentials, and use"
-        " of its KMS key if it is encrypted"
+        f"{where} can't be read ({detail}); grant these credentials s3:GetObject on it, and"
+        " kms:Decrypt on its KMS key if it is encrypted"
     )
 
 
@@ -74,16 +74,17 @@ def refusal(kind: str, bucket: str, key: str, detail: str) -> DatasetRefused:
 def read_remote_range(s3: Any, bucket: str, item: RemoteObject, range_of_bytes: str) -> bytes:
     """Return a byte range of the object.
 
-    Retries a connection lost while the body is read, which boto3's own retries do not cover.
+    Retry if the connection is lost while the body is read, which boto3's retries don't cover.
     """
     answer = s3.get_object(Bucket=bucket, Key=item.key, Range=range_of_bytes, IfMatch=item.etag)
     return bytes(answer["Body"].read())
 
 
 def opener(s3: Any, bucket: str, item: RemoteObject, in_order: bool) -> Callable[[], Any]:
-    """Return a function that opens the object afresh on every call.
+    """Return a function that opens the object again on each call.
 
-    With `in_order`, the file reads ahead, for readers that go through it in small pieces.
+    If `in_order` is True, the file reads ahead, for readers that read it sequentially in small
+    pieces.
     """
 
     def open_object() -> Any:

@@ -1,11 +1,10 @@
-"""The request to a Spark job about a dataset in S3, and the report from its verdict.
+"""Build the request to a Spark validation job, and the report from its verdict.
 
     request = request_document(config.dataset, dataset)  # the job's input request.json
-    report = report_of(verdict, config.dataset, dataset, now)  # of its output verdict.json
+    report = report_of(verdict, config.dataset, dataset, now)  # from its output verdict.json
 
-The program in infra/image_spark/nodesweep_judge reads and writes them. Every sentence of the report
-is written here, by the functions that pandas' verdicts use (tasks/dataset/findings.py), so both
-engines report alike.
+The job runs infra/image_spark/nodesweep_judge. The report's messages come from the functions that a
+local validation uses (tasks/dataset/findings.py), so both engines report alike.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ READING_ERRORS = ("deleted", "replaced", "forbidden")
 
 
 def request_document(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
-    """Return the request to the program, with JSON types only.
+    """Return the request to the job's program as JSON types.
 
     Raises:
         InvalidExpectations: the suite is unusable.
@@ -71,8 +70,8 @@ def _request(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
 def _describe_expectation(spec: ExpectationConfig) -> dict[str, Any]:
     """Return an expectation for the request.
 
-    `columns` are those read for it: none if the number of rows is enough, null if it may use any.
-    `of_the_schema` is True if a table without rows is enough.
+    `columns` lists the columns to read: none if the number of rows is enough, null if the
+    expectation can use any. `of_the_schema` is True if a table without rows is enough.
     """
     columns = named_columns(spec)
     return {
@@ -85,7 +84,7 @@ def _describe_expectation(spec: ExpectationConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON, with dates and times as {"$date": …} and {"$datetime": …}."""
+    """Convert a value to JSON types, with dates and times as {"$date": …} and {"$datetime": …}."""
     if isinstance(value, datetime.datetime):
         return {"$datetime": value.isoformat()}
     if isinstance(value, datetime.date):
@@ -175,7 +174,7 @@ def _report(
 def _schema(
     described: Mapping[str, Any],
 ) -> tuple[list[str], list[str], dict[str, tuple[str, str]]]:
-    """Return a file's columns, its pandas index and its types; a CSV file has no types."""
+    """Return a file's columns, pandas index and types; a CSV file has no types."""
     import pyarrow as pa
 
     from nodesweep.tasks.dataset.judging.proof import column_types

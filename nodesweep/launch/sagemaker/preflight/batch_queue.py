@@ -1,4 +1,4 @@
-"""Online rule for AWS Batch: the queue takes training jobs, and has room for the largest one."""
+"""Online rule for AWS Batch: the queue accepts training jobs and has room for the largest one."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def judge_queue(facts: Facts, response: QueueResponse) -> Findings:
     if response.environments and not usable:
         named = ", ".join(one["serviceEnvironmentName"] for one in response.environments)
         return _problem(
-            f"{name} starts no job, because every service environment of it ({named}) is disabled;"
+            f"{name} starts no job, because all its service environments ({named}) are disabled;"
             " enable one"
         )
     most = max((_capacity(one) for one in usable), default=facts.max_nodes)

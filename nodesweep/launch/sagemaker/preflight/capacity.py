@@ -1,6 +1,6 @@
-"""Describe the capacity options of a sweep: on demand, managed spot, training plan. Buys nothing.
+"""Describe the capacity options of a sweep: on demand, managed spot or a training plan.
 
-Used by `nodesweep plan --online`. A failed query is shown as a note, and is no problem.
+This is used by `nodesweep plan --online`. Nothing is purchased. A failed query only adds a note.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def _quota(instance_type: str, use: str) -> str:
 
 
 def _spot_prices(client: Client, instance_type: str) -> list[float]:
-    """Return EC2's spot prices of the same hardware in the last day, USD per hour.
+    """Return EC2's spot prices of the same hardware in the last day, in USD per hour.
 
-    The first may date from before that day. EC2 keeps prices for 90 days, so an older one can only
-    come from an emulator (moto's is from 2006).
+    The first price may date from before that day. EC2 keeps prices for 90 days, so older prices
+    come from an emulator (moto's are from 2006) and are ignored.
     """
     now = datetime.now(UTC)
     pages = client("ec2").get_paginator("describe_spot_price_history")
@@ -115,7 +115,7 @@ def _spot_prices(client: Client, instance_type: str) -> list[float]:
 
 
 def _offerings(client: Client, arms: Sequence[Facts]) -> list[Mapping[str, Any]] | None:
-    """Return the offerings for the sweep; None if there are no plans of the type or size."""
+    """Return the offerings for the sweep, or None if there are no plans of the type or size."""
     sagemaker, name, size = client("sagemaker"), arms[0].instance.instance_type, _plan_size(arms)
     sold = sagemaker.meta.service_model.shape_for("ReservedCapacityInstanceType").enum
     if size is None or name not in sold:
@@ -131,14 +131,14 @@ def _offerings(client: Client, arms: Sequence[Facts]) -> list[Mapping[str, Any]]
 
 
 def _plan_size(arms: Sequence[Facts]) -> int | None:
-    """Return the size of the smallest plan that the largest job fits into; None if none is."""
+    """Return the smallest plan size that fits the largest job, or None if there is none."""
     return next((size for size in _PLAN_SIZES if size >= arms[0].max_nodes), None)
 
 
 def _duration_hours(arms: Sequence[Facts], instances: int) -> float:
-    """Return the hours on a plan's instances that all attempts take if each uses its full runtime.
+    """Return the hours that all attempts take on a plan's instances at their maximum runtime.
 
-    Infinite if the largest job does not fit.
+    Return infinity if the largest job does not fit.
     """
     hours = 0.0
     for arm in arms:
@@ -232,7 +232,7 @@ def _offering_text(offering: Mapping[str, Any], arms: Sequence[Facts]) -> str:
     instances = min((block["InstanceCount"] for block in blocks), default=0)
     instance_hours = sum(block["InstanceCount"] * _hours(block) for block in blocks)
     starts = [block["StartTime"] for block in blocks if "StartTime" in block]
-    cut_hours = max(billed_hours(arm.config) for arm in arms)  # of a job that a block's end cuts
+    cut_hours = max(billed_hours(arm.config) for arm in arms)  # of a job cut off by a block's end
     usable_hours = sum(_hours(block) - _LOST_HOURS - cut_hours for block in blocks) + cut_hours
     is_enough = usable_hours >= _duration_hours(arms, instances)
     size = f"{pluralize(instances, 'instance')} for {_hours(offering):g} h"

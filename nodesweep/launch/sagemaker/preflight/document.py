@@ -141,7 +141,7 @@ def _row(*cells: str) -> str:
 
 
 def _actions(rule: AccountRule[object]) -> str:
-    """Return the action of the rule's first call, and those it may need in addition."""
+    """Return the action of the rule's first call, and further actions that it may need."""
     return ", ".join(f"`{action}`" for action in (rule.action, *rule.more_actions))
 
 

@@ -91,8 +91,8 @@ def judge_efs(
     """Check DescribeMountTargets' rows against the channel and the job's subnets.
 
     A file system's name resolves only if the client's own zone has a mount target (EFS user guide,
-    "Mounting on Amazon EC2 with a DNS name"). How a job finds one elsewhere is undocumented, so
-    that is a notice.
+    "Mounting on Amazon EC2 with a DNS name"). It is undocumented
+    whether a job finds one in a different zone, so this is only a notice.
     """
     usable = [target for target in targets if target["LifeCycleState"] == "available"]
     if not usable:
@@ -176,7 +176,7 @@ def query_efs(context: RuleContext) -> EfsResponse:
 
 
 def _rows(call: Callable[[], Any], member: str) -> list[Mapping[str, Any]] | None:
-    """Return the call's rows; None if there is no such file system."""
+    """Return the call's rows, or None if there is no such file system."""
     with suppress_codes(*_NOT_FOUND):
         return list(call()[member])
     return None
@@ -220,7 +220,8 @@ def _job_subnets(context: RuleContext) -> Subnets:
 def _subnets(context: RuleContext, ids: tuple[str, ...]) -> Subnets:
     """Return the subnets' rows by ID.
 
-    Return none if a subnet is unknown or the query is forbidden; the subnet rule reports that.
+    Return an empty dict if a subnet is unknown or the query is forbidden, which the subnet rule
+    reports.
     """
     if not ids:
         return {}

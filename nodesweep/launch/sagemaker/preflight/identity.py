@@ -1,4 +1,4 @@
-"""Online rules for platform.role_arn: it exists, trusts SageMaker and allows what a job does."""
+"""Online rules for platform.role_arn: it exists, trusts SageMaker and allows a job's actions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
 
 @dataclass(frozen=True)
 class Need:
-    """A job's use of one resource under its role.
+    """The actions that a job performs on one resource under its role.
 
     `owner` is a bucket or repository, whose own policy counts too; `context` has the (condition
     key, value) pairs of the real call.
@@ -73,8 +73,8 @@ KeyResponse = tuple[Mapping[str, Any], list[Mapping[str, Any]]]
 def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, ...]:
     """Return the permissions that the role needs.
 
-    Source: SageMaker developer guide, "CreateTrainingJob API: execution role permissions". With
-    `in_a_layer`, jobs run in a layer of packages on the given image.
+    Source: SageMaker developer guide, "CreateTrainingJob API: execution role permissions". If
+    `in_a_layer` is True, jobs run in a layer of packages on the given image.
     """
     platform, partition = config.platform, _partition(config.platform.role_arn)
     output_prefix = names.sweep_output_prefix(platform.prefix, "x")
@@ -156,9 +156,9 @@ def judge_simulation(
 ) -> Findings:
     """Check SimulatePrincipalPolicy's EvaluationResults for one resource.
 
-    The simulation ignores the resource's own policy (it accepts none for a role) and context of a
-    real call; if either could allow what the role's policies do not, that is a notice. An explicit
-    deny is always a problem.
+    The simulation ignores the resource's own policy (it accepts none for a role) and the context of
+    a real call. An action that only these could allow causes a notice. An explicit deny is always a
+    problem.
     """
     problems, notices = [], []
     denied = [result for result in results if result["EvalDecision"] != "allowed"]
@@ -270,7 +270,7 @@ def judge_key_use(facts: Facts, field: str, answer: KeyResponse) -> Findings:
 def query_key(context: RuleContext, field: str) -> KeyResponse:
     """Query KMS for the key, and simulate its use in IAM.
 
-    An IAM query without a response is reported by the permissions rule.
+    If IAM does not respond, the permissions rule reports it.
     """
     with reported(f"{field}: {{}}; use a key in platform.region", *_NO_SUCH_KEY):
         metadata = context.client("kms").describe_key(KeyId=key_of(context.facts, field))[

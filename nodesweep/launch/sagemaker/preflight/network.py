@@ -1,4 +1,4 @@
-"""Online rules for training.vpc: subnets of one zone with room, groups that connect the nodes."""
+"""Online rules for training.vpc: subnets with room in one zone, groups that connect the nodes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
 def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
     """Check that groups and subnets share a VPC, as a network interface requires.
 
-    Several VPCs on one side are reported by that side's rule.
+    If the groups or the subnets are in several VPCs, a different rule reports it.
     """
     of_subnets = {str(subnet["VpcId"]) for subnet in subnets}
     of_groups = {str(group["VpcId"]) for group in groups}

@@ -1,7 +1,7 @@
-"""Every rule that queries the account, in the order in which their findings are reported.
+"""All rules that query the account, in the order in which their findings are reported.
 
 To add one, put its query and judge functions in a module in this folder, and its row here;
-`python -m nodesweep.launch.sagemaker.preflight.document` makes docs/preflight.md from the rows.
+`python -m nodesweep.launch.sagemaker.preflight.document` generates docs/preflight.md from them.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ def check_online(facts: Facts) -> Findings:
 
 
 def clients_of(platform: PlatformConfig) -> Callable[..., Any]:
-    """Return a factory of clients that give up early: an unanswered query only gives a notice."""
+    """Return a factory of clients with short timeouts, since a failed query only adds a notice."""
 
     def client(service: str, region: str = platform.region) -> Any:
         return aws_client(service, platform.model_copy(update={"region": region}), quick=True)

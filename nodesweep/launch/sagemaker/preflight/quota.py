@@ -68,15 +68,15 @@ def judge_quotas(
 ) -> Findings:
     """Check the quotas against the sweep's nodes.
 
-    With a training plan a type's quota only gives a notice: AWS documents quotas of plans, but not
-    whether the jobs on a plan's instances count towards those of jobs.
+    With a training plan, a type's quota only causes a notice, because AWS does not document whether
+    jobs on a plan's instances count towards the quotas for jobs.
 
     Args:
         config: the sweep's config.
         quotas: instances by quota name.
-        peak: most nodes in use at once.
-        most: nodes of the largest job.
-        together: most nodes of all instance types at once; None for a single type.
+        peak: maximum number of nodes in use at once.
+        most: number of nodes of the largest job.
+        together: maximum number of nodes of all instance types at once, or None for a single type.
     """
     problems: list[str] = []
     notices: list[str] = []
@@ -110,7 +110,7 @@ def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
 
 
 def query_quotas(context: RuleContext) -> dict[str, float]:
-    """Query Service Quotas for the account's quotas, page by page as far as needed."""
+    """Query Service Quotas for the account's quotas, reading only as many pages as needed."""
     pages = context.client("service-quotas").get_paginator("list_service_quotas")
     wanted = {*quota_names(context.config), MOST_PER_JOB, MOST_TOGETHER}
     if (of_validation := validation_quota(context.config)) is not None:
@@ -121,7 +121,7 @@ def query_quotas(context: RuleContext) -> dict[str, float]:
 
 
 def read_quotas(pages: Iterable[Mapping[str, Any]], wanted: set[str]) -> dict[str, float]:
-    """Return the wanted quotas' values by name; stop at the page that completes them."""
+    """Return the values of the wanted quotas by name; stop reading once all are found."""
     found: dict[str, float] = {}
     for page in pages:
         found |= {

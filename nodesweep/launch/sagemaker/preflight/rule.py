@@ -84,11 +84,12 @@ class RuleInput(Generic[Response]):
 
 @dataclass(frozen=True, kw_only=True)
 class AccountRule(Rule[RuleInput[Response]]):
-    """A rule with the query that gets its input, and the sweeps that need it.
+    """A rule with the query for its input, and the condition under which a sweep needs it.
 
     `query` makes the query, and raises ResourceNotFound or boto3's errors. `action` is the IAM
-    action of its first call, `more_actions` those it may need in addition. `queries` describes the
-    query in docs/preflight.md. `per_type` repeats it for each instance type of the sweep.
+    action of its first call, `more_actions` are further actions that it may need. `queries`
+    describes the query in docs/preflight.md. `per_type` repeats it for each instance type of the
+    sweep.
     """
 
     action: str
@@ -136,9 +137,9 @@ def _is_no_platform(error: BaseException, action: str) -> bool:
 
 
 def unavailable_reason(error: BaseException, action: str) -> str | None:
-    """Return why a call has no usable response.
+    """Return the reason why a call has no usable response.
 
-    Return None if there are no valid credentials, since that ends any run.
+    Return None if there are no valid credentials, since no run can continue without them.
     """
     from botocore.parsers import ResponseParserError  # slow to import
 

@@ -1,4 +1,4 @@
-"""Online rules for storage: the bucket is in the region, and an image that is not built exists."""
+"""Online rules for storage: the bucket is in the region, and a given image exists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EcrImage:
 
 
 def parse_ecr_image(uri: str) -> EcrImage | None:
-    """Return the location of an ECR image; None for other registries.
+    """Return the location of an ECR image, or None for other registries.
 
     Without a tag or digest, the tag is `latest`, as in Docker.
     """
@@ -68,7 +68,7 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
 def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:
     """Check BatchGetImage's failures for the one image requested.
 
-    That is image.uri, or the container named by framework or base_image if it runs unmodified.
+    The image is image.uri, or the container from framework or base_image if it runs unmodified.
     """
     as_it_is = config.image.context is None
     field = "image.framework or image.base_image" if as_it_is else "image.uri"
@@ -108,7 +108,7 @@ def no_repository(name: str) -> str:
 
 
 def query_bucket(context: RuleContext) -> str | None:
-    """Query S3 for the bucket's region; None if there is no bucket.
+    """Query S3 for the bucket's region; return None if there is no bucket.
 
     GetBucketLocation returns nothing for us-east-1, and may return EU for eu-west-1.
     """
@@ -155,10 +155,7 @@ def has_repository(ecr: Any, name: str) -> bool:
 
 
 def push_problem(ecr: Any, repository: str) -> str | None:
-    """Return why a layer cannot be pushed to image.repository; None if it can.
-
-    The repository may be the default one.
-    """
+    """Return the reason why a layer can't be pushed to image.repository, or None if it can."""
     with suppress_codes(*NO_PERMISSION):
         return None if has_repository(ecr, repository) else _NO_PLACE.format(repository)
     return (

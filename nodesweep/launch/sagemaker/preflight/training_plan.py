@@ -15,7 +15,7 @@ _FIELD = "training.training_plan_arn"
 _NOT_FOUND = frozenset({"ResourceNotFound", "ValidationException"})
 """The modeled error, and what SageMaker's older Describe… actions return for unknown names."""
 ENDS_EARLY = timedelta(minutes=30)
-"""Time before a reserved capacity's end at which SageMaker begins to end its instances.
+"""Time before the end of a reserved capacity at which SageMaker starts to reclaim instances.
 
 Source: developer guide, "Training plans utilization for SageMaker training jobs".
 """
@@ -65,8 +65,8 @@ def query_plan(context: RuleContext) -> PlanResponse:
 def judge_plan(facts: Facts, response: PlanResponse) -> Findings:
     """Check DescribeTrainingPlan's response against the sweep.
 
-    SageMaker accepts a plan that has not begun, and its jobs then wait for up to 2 days; such a
-    sweep is refused instead.
+    SageMaker accepts a plan that has not begun, and jobs then wait for up to 2 days, so the sweep
+    is refused instead.
     """
     plan, now, name = response.plan, response.now, response.plan["TrainingPlanName"]
     if problem := _unusable(response):
@@ -117,7 +117,7 @@ def judge_plan(facts: Facts, response: PlanResponse) -> Findings:
 
 
 def _unusable(response: PlanResponse) -> str | None:
-    """Return why no job can use the plan now, and the remedy; None if one can."""
+    """Return the reason why no job can use the plan now, with a remedy, or None if jobs can."""
     plan, now, name = response.plan, response.now, response.plan["TrainingPlanName"]
     targets = plan.get("TargetResources", ["training-job"])
     if "training-job" not in targets:
@@ -141,11 +141,11 @@ def _unusable(response: PlanResponse) -> str | None:
 
 
 def _end(block: Mapping[str, Any], now: datetime) -> datetime:
-    """Return the end of a plan or reserved capacity; long after now if it is not known."""
+    """Return the end of a plan or reserved capacity, or a time in the far future if unknown."""
     end: datetime = block.get("EndTime", now + timedelta(days=3650))
     return end
 
 
 def utc_text(time: datetime) -> str:
-    """Return a time to the minute, in UTC."""
+    """Return a time in UTC, to the minute."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
