@@ -28,7 +28,7 @@ from nodesweep.flows.stages.form import (
     log_to_run,
 )
 from nodesweep.flows.stages.outcomes import PlannedSweep, collect_outcome
-from nodesweep.launch.registry import backend_of, store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
@@ -68,12 +68,12 @@ def make_report(
     sweep, store = inputs.sweep_id, planned.backend.store
     prices = {}
     asked = [(config.node_type(each), TRAINING) for each in config.possible_types]
-    for instance, notices in look_up_prices(config.platform, asked):
+    for instance, notices in look_up_prices(planned.backend, asked):
         for notice in notices:
             logger.info("notice: %s", notice)
         prices[instance.instance_type] = price_of(instance, config.platform.region)
     if any(outcome.completed for outcome in outcomes):
-        mark_code_proven(store, code_digest(config, inputs), sweep)
+        mark_code_proven(store, code_digest(config.training, inputs), sweep)
     analyse = partial(
         analyse_sweep, sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
     )
@@ -217,7 +217,7 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     Raises:
         SweepNotFound: There is no such sweep.
     """
-    record = read_sweep_record(store_of(current.platform), sweep_id)
+    record = read_sweep_record(backend_of(current.platform).store, sweep_id)
     config = _recorded_config(record, current, sweep_id)
     plan = plan_arms(config, [config.node_type(name) for name in config.possible_types])
     backend, inputs = backend_of(config.platform), recorded_inputs(sweep_id, record)

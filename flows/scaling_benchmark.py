@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from nodesweep.configs.load import check_directories, parse_config
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, SweepConfig
 from nodesweep.errors import (
     InputsChanged,
     PointsMissing,
@@ -58,9 +57,8 @@ from nodesweep.flows.stages.sweep import log_plan, run_sweep
 from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.scaling.instances.progress import asked_keys, keys_done
+from nodesweep.scaling.instances.progress import count_points
 from nodesweep.scaling.job import ResolvedInputs
-from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.report import ScalingReport
@@ -194,22 +192,14 @@ def scaling_benchmark(
     if not is_resume:  # a resumed sweep already has its inputs
         check_directories(config)
     log_to_run()
+    run = BenchmarkRun.of(config)
     with deadline(timeout_hours):
-        result = run_benchmark(config, sweep_id, is_resume, as_started)
-    check_points(config, result)
+        result = run.run(sweep_id, is_resume, as_started)
+    check_points(config.sweep, result)
     if compare_tolerance is not None:
-        alarm_on_regression(config, result.report, compare_tolerance, compare_reference)
+        store = run.backend.store
+        alarm_on_regression(store, config.name, result.report, compare_tolerance, compare_reference)
     return result
-
-
-def run_benchmark(
-    config: BenchmarkConfig,
-    sweep_id: str | None = None,
-    resume: bool = False,
-    as_started: bool = False,
-) -> SweepResult:
-    """Run a sweep of the config and write its report; see BenchmarkRun.run()."""
-    return BenchmarkRun.of(config).run(sweep_id, resume, as_started)
 
 
 @dataclass(frozen=True)
@@ -239,9 +229,10 @@ class BenchmarkRun:
 
     @classmethod
     def of(cls, config: BenchmarkConfig) -> BenchmarkRun:
-        """Return the config's run, without calling the platform."""
-        backend, source = backend_of(config.platform), remote_source(config)
-        images = Images(config.platform, config.image)
+        """Return the config's run, without calling the platform; its secrets are masked."""
+        remember_secrets(secrets_of(config))
+        backend, images = backend_of(config.platform), Images(config.platform, config.image)
+        source = remote_source(backend, config.dataset)
         preparation = Preparation(config, backend, images, source)
         return cls(config, backend, Sweeps(backend.store, config), source, preparation)
 
@@ -255,7 +246,6 @@ class BenchmarkRun:
                 one.
             as_started: With `resume`, use the recorded inputs even if they have changed here since.
         """
-        remember_secrets(secrets_of(self.config))
         sweep = self._sweep_to_run(sweep_id, resume)
         begun_with: _EarlierRun | None = None
 
@@ -460,19 +450,11 @@ def _earlier_run(store: Store, sweep: str | None) -> _EarlierRun | None:
     return None
 
 
-def count_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> tuple[int, int]:
-    """Return the number of planned points, and of those that have no completed run."""
-    asked, done = asked_keys(config, outcomes), keys_done(config, outcomes)
-    return len(asked), sum(key not in done for key in asked)
-
-
-def check_points(
-    config: BenchmarkConfig, result: SweepResult, is_report_shown: bool = False
-) -> None:
+def check_points(section: SweepConfig, result: SweepResult, is_report_shown: bool = False) -> None:
     """Check that enough points have a completed run for the sweep to count as done.
 
     Args:
-        config: The sweep's config.
+        section: The config's sweep section.
         result: The result of its flow.
         is_report_shown: True if the user has seen the report, which has the failed jobs' logs.
 
@@ -480,7 +462,7 @@ def check_points(
         PointsMissing: Too few points have a completed run, or the sweep was abandoned.
     """
     done = result.planned_points - result.missing_points
-    wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
+    wanted = min(section.min_points or result.planned_points, result.planned_points)
     if done < wanted or result.given_up is not None:
         why = [] if is_report_shown else failure_lines(result.report)
         missing = (

@@ -78,7 +78,7 @@ def log_plan(planned: PlannedSweep) -> None:
     logger.info(
         "sweep %s: %s",
         sweep,
-        design_of(config).jobs_text.format(most),
+        design_of(config.sweep).jobs_text.format(most),
         extra=event_extra(
             "sweep-planned",
             stage="sweep",

@@ -148,7 +148,7 @@ class Validation:
     def _price(self) -> Price:
         """Return the hourly price of one instance of the job."""
         instance = load_catalogue().get(self._asked.instance_type)
-        [(priced, notices)] = look_up_prices(self.config.platform, [(instance, PROCESSING)])
+        [(priced, notices)] = look_up_prices(self.backend, [(instance, PROCESSING)])
         for notice in notices:
             logger.info("notice: %s", notice, extra=_OF_DATASET)
         return price_of(priced, self.config.platform.region)

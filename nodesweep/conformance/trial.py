@@ -164,7 +164,7 @@ class Trial:
         section = self.config.dataset
         if section is None or not section.is_remote:
             raise Unmet("dataset.source is not in S3")
-        return describe_remote_dataset(RemoteSource(self.platform, section))
+        return describe_remote_dataset(RemoteSource(backend_of(self.platform), section))
 
     def spec(self, shape: Shape, attempt: int = 1) -> JobSpec:
         """Return the job of a shape, named after this trial."""

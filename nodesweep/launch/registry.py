@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.follow import LogFollower
 from nodesweep.launch.protocol import Launcher
@@ -76,6 +77,11 @@ class Backend:
     slow_modules: tuple[str, ...] = ()
     describe_capacity: Callable[[Facts], list[str]] = lambda facts: []
 
+    def client(self, service: str, quick: bool = False) -> Any:
+        """Return the platform's client of an AWS service; see aws_client()."""
+        # aws_client() caches by the arguments as written: quick=False would make a second client.
+        return aws_client(service, self.platform, **({"quick": True} if quick else {}))
+
     @cached_property
     def budget(self) -> CallBudget:
         """The budget of this process's watches.
@@ -115,11 +121,6 @@ def _bound(platform: PlatformConfig) -> Backend:
     backend = module.bind(platform)
     assert isinstance(backend, Backend)
     return backend
-
-
-def store_of(platform: PlatformConfig) -> Store:
-    """Return the store of the platform's sweeps and their history, without calling it."""
-    return backend_of(platform).store
 
 
 def check_account(facts: Facts) -> Findings:

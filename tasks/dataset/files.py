@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.aws.storage import get_bytes, list_objects
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, UploadFailed
 from nodesweep.events import Meter
 from nodesweep.launch.registry import Backend
@@ -168,19 +166,22 @@ def check_keys(dataset: Dataset, config: DatasetConfig, first: str) -> None:
 
 
 def upload(
-    s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformConfig
+    s3: Any, dataset: Dataset, config: DatasetConfig, bucket: str, first: str
 ) -> UploadResult:
-    """Upload every file that is missing from the dataset's prefix, then write its manifest."""
-    prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
-    manifest_key = names.dataset_manifest_key(platform.prefix, config.name, dataset.digest)
-    uri = f"s3://{platform.bucket}/{prefix}"
-    present = {item["Key"]: item["Size"] for item in list_objects(s3, platform.bucket, prefix)}
+    """Upload every file that is missing from the dataset's prefix, then write its manifest.
+
+    Its keys begin with `first`.
+    """
+    prefix = names.dataset_data_prefix(first, config.name, dataset.digest)
+    manifest_key = names.dataset_manifest_key(first, config.name, dataset.digest)
+    uri = f"s3://{bucket}/{prefix}"
+    present = {item["Key"]: item["Size"] for item in list_objects(s3, bucket, prefix)}
     wanted = {prefix + file.name: file.size_bytes for file in dataset.files}
-    if _has_manifest(s3, platform.bucket, manifest_key, dataset.digest) and present == wanted:
+    if _has_manifest(s3, bucket, manifest_key, dataset.digest) and present == wanted:
         return UploadResult(uri, dataset.digest, 0, 0)
     for key in present.keys() - wanted.keys():
         raise UploadFailed(
-            f"s3://{platform.bucket}/{key} is not part of this dataset; remove it, since jobs read"
+            f"s3://{bucket}/{key} is not part of this dataset; remove it, since jobs read"
             " the whole prefix"
         )
 
@@ -189,7 +190,7 @@ def upload(
     def send(file: DataFile) -> int:
         key = prefix + file.name
         may_be_there = present.get(key) == file.size_bytes
-        return send_file(s3, platform.bucket, key, file, may_be_there, meter.add)
+        return send_file(s3, bucket, key, file, may_be_there, meter.add)
 
     # Large files go one at a time, with their parts in parallel: never more calls than connections.
     sent = [send(file) for file in dataset.files if file.is_large]
@@ -206,7 +207,7 @@ def upload(
         ],
     }
     s3.put_object(
-        Bucket=platform.bucket,
+        Bucket=bucket,
         Key=manifest_key,
         Body=json.dumps(manifest).encode(),
         ChecksumAlgorithm="SHA256",
@@ -259,5 +260,5 @@ def upload_dataset(backend: Backend, config: DatasetConfig, dataset: Dataset) ->
     place = backend.shared_folder(config.source)
     if place is not None:
         return UploadResult(place, dataset.digest, 0, 0)
-    platform = backend.platform
-    return upload(aws_client("s3", platform), dataset, config, platform)
+    bucket, first = backend.platform.bucket, backend.platform.prefix
+    return upload(backend.client("s3"), dataset, config, bucket, first)

@@ -26,6 +26,7 @@ from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.price_list import cache_folder
 from nodesweep.errors import error_code
+from nodesweep.launch.registry import Backend
 from nodesweep.scaling.analysis.price import price_of
 
 logger = logging.getLogger("nodesweep.pricing")
@@ -208,7 +209,7 @@ PricedType = tuple[InstanceType, tuple[str, ...]]
 """An instance type with its price, and notices."""
 
 
-def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
+def current_prices(backend: Backend, asked: Sequence[PriceQuery]) -> list[PricedType]:
     """Look up each instance type's price for its use in the AWS Price List, in this order.
 
     A notice explains each missing price.
@@ -220,7 +221,7 @@ def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> lis
     def of_one(one: PriceQuery, context: Context) -> PricedType:
         instance, component = one
         known = instance if component == TRAINING else without_price(instance)
-        return context.run(price_instance, platform, known, path, today, component)
+        return context.run(price_instance, backend.platform, known, path, today, component)
 
     with ThreadPoolExecutor(max(1, len(asked)), thread_name_prefix="prices") as pool:
         return list(pool.map(of_one, asked, [copy_context() for _ in asked]))

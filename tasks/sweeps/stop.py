@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import CALL_ERRORS, RecordDamaged, SweepNotFound, best_effort
-from nodesweep.launch.registry import Backend, backend_of, store_of
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped, read_validation_claims
 from nodesweep.tasks.sweeps.records import has_record, read_sweep_record
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
@@ -57,7 +57,7 @@ def platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
     Without a record, return `platform` unchanged.
     """
     try:
-        record = read_sweep_record(store_of(platform).quick(), sweep)
+        record = read_sweep_record(backend_of(platform).store.quick(), sweep)
         return platform.with_jobs_of(record["config"].get("platform") or {})
     except SweepNotFound:
         return platform

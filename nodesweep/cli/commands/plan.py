@@ -79,7 +79,7 @@ def describe_plan(checked: CheckedSweep) -> str:
         f"{_number(point.learning_rate):>14}"
         for point in points
     ]
-    lines += design_of(config).plan_lines(config)
+    lines += design_of(config.sweep).plan_lines(config)
     bound, reason = plan.cost_bound_usd, plan.cost_bound_reason
     bound_text = "unknown" if bound is None else f"{bound:.2f} USD"
     region = config.platform.region

@@ -106,11 +106,11 @@ class SweepQueue:
         self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, render: Render
     ) -> None:
         self._config, self._inputs, self._render = config, inputs, render
-        self.code_digest = code_digest(config, inputs)
+        self.code_digest = code_digest(config.training, inputs)
         self.active: dict[str, Attempt] = {}
         self.outcomes: list[JobOutcome] = []
         self.given_up: str | None = None
-        self.is_proven = not needs_smoke(config)
+        self.is_proven = not needs_smoke(config.sweep)
         """True once the code is known to reach a first step; until then, jobs run one at a time."""
         self.progress: SweepProgress | None = None
         """The sweep's latest progress; None for a design that requests all points at the start."""

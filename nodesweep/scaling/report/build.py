@@ -139,7 +139,7 @@ def analyse(
     points = _list_points(runs, config)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
-    design = Design() if config is None else design_of(config)
+    design = Design() if config is None else design_of(config.sweep)
     asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
     withheld = recommend_none_for_repeated(rows, points, rules.recommendation)
     if not units_confirmed:

@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.price_list import table_file
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.tasks.report.pricing import (
     PROCESSING,
@@ -150,7 +151,7 @@ def test_a_processing_job_has_a_price_of_its_own_or_none(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache_price(cache_file(), KEY, 0.5, datetime.now(UTC).date())  # of training
     price_list.add_response("get_products", {"PriceList": []})
-    [(unknown, notices)] = current_prices(platform, [(instance, PROCESSING)])
+    [(unknown, notices)] = current_prices(backend_of(platform), [(instance, PROCESSING)])
     assert price_of(unknown, "us-east-1").usd_per_hour is None
     assert notices[0] == snapshot
     filters = [{**one} for one in FILTERS]
@@ -162,7 +163,7 @@ def test_a_processing_job_has_a_price_of_its_own_or_none(
         {"ServiceCode": "AmazonSageMaker", "Filters": filters},
     )
     for _ in range(2):  # the second time it is kept
-        [(priced, notices)] = current_prices(platform, [(instance, PROCESSING)])
+        [(priced, notices)] = current_prices(backend_of(platform), [(instance, PROCESSING)])
         assert (price_of(priced, "us-east-1").usd_per_hour, notices) == (0.25, ())
     unpriced = instance.model_copy(update={"on_demand_usd_per_hour": None})
     assert without_price(unpriced) == unpriced
@@ -186,7 +187,7 @@ def test_prices_are_asked_for_at_once(
 
     monkeypatch.setattr("nodesweep.tasks.report.pricing.aws_client", lambda *_, **__: PriceList())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    priced = current_prices(platform, asked)
+    priced = current_prices(backend_of(platform), asked)
     assert [one.instance_type for one, _ in priced] == [*types, types[0]]
     assert all(one.on_demand_usd_per_hour == len(one.instance_type) for one, _ in priced)
     assert len(json.loads(cache_file().read_text())) == len(asked), "each is kept"

@@ -109,7 +109,7 @@ def checked(config, outcomes):
 
 def checks_of(config, outcomes):
     runs = summarise_runs(outcomes)[1]
-    return design_of(config).find_checks(config, runs, progress_of(config, outcomes))
+    return design_of(config.sweep).find_checks(config, runs, progress_of(config, outcomes))
 
 
 def test_the_check_is_within_the_error_or_outside_it(probe_config, probes, whole, snapshot):

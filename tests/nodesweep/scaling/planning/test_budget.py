@@ -196,7 +196,7 @@ def test_a_clusters_nodes_without_a_price_have_node_hours_and_no_budget(snapshot
     config = parse_config({**RAW, "platform": platform, "sweep": sweep}, "the config")
     hours, how = node_hours_bound(config)
     assert hours == pytest.approx((1 + 2) * 2 * 720 / 3600)
-    assert most_attempts(config) == 4
+    assert most_attempts(config.sweep) == 4
     usd, reason = cost_bound(config, config.node_type("fat-node"))
     assert [how, usd, budget_problem(config, usd, reason)] == snapshot
 
