@@ -40,6 +40,7 @@ from nodesweep.configs.section import (
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.sweep import SweepConfig
 from nodesweep.configs.training import TrainingConfig
+from nodesweep.configs.validation import ValidationConfig
 
 
 class FrameworkConfig(Section):
@@ -530,6 +531,16 @@ class BenchmarkConfig(Section):
                 "sweep": self.sweep.model_copy(update={"instance_types": None}),
             }
         )
+
+    def without_budget(self) -> BenchmarkConfig:
+        """Return the config without its budget, which covers all arms together."""
+        return self.model_copy(update={"sweep": self.sweep.model_copy(update={"budget_usd": None})})
+
+    @property
+    def validation(self) -> ValidationConfig:
+        """The dataset.validation section of a config that has one."""
+        assert self.dataset is not None and self.dataset.validation is not None
+        return self.dataset.validation
 
     def on_platform(self, platform: PlatformConfig) -> BenchmarkConfig:
         """Return a copy of the config with `platform`, e.g. at the port where it was started."""

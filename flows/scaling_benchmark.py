@@ -69,6 +69,7 @@ from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.dataset.remote.objects import RemoteSource
 from nodesweep.tasks.image.find import Images
 from nodesweep.tasks.jobs.quota import check_limit
+from nodesweep.tasks.jobs.source import LocalCode
 from nodesweep.tasks.sweeps.board import name_flow_run
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
 from nodesweep.tasks.sweeps.folder import (
@@ -231,9 +232,9 @@ class BenchmarkRun:
     def of(cls, config: BenchmarkConfig) -> BenchmarkRun:
         """Return the config's run, without calling the platform; its secrets are masked."""
         remember_secrets(secrets_of(config))
-        backend, images = backend_of(config.platform), Images(config.platform, config.image)
-        source = remote_source(backend, config.dataset)
-        preparation = Preparation(config, backend, images, source)
+        backend = backend_of(config.platform)
+        images, source = Images(backend, config.image), remote_source(backend, config.dataset)
+        preparation = Preparation(config, backend, images, LocalCode.of(config), source)
         return cls(config, backend, Sweeps(backend.store, config), source, preparation)
 
     def run(self, sweep_id: str | None, resume: bool, as_started: bool) -> SweepResult:

@@ -14,6 +14,7 @@ from nodesweep.flows.stages.form import (
     config_from_parameters,
     log_to_run,
 )
+from nodesweep.launch.registry import backend_of
 from nodesweep.tasks.sweeps.stop import stop_whole_sweep
 
 
@@ -35,4 +36,4 @@ def stop_sweep(
             the preset.
     """
     log_to_run()
-    return stop_whole_sweep(config_from_parameters(locals()).platform, sweep_id)
+    return stop_whole_sweep(backend_of(config_from_parameters(locals()).platform), sweep_id)

@@ -51,7 +51,7 @@ from nodesweep.tasks.image.packages import (
     read_requirements,
     write_layer,
 )
-from nodesweep.tasks.jobs.source import code_uri
+from nodesweep.tasks.jobs.source import LocalCode, code_uri
 
 logger = logging.getLogger("nodesweep.prepare")
 _OF_DATASET, _OF_IMAGE = (
@@ -88,12 +88,14 @@ class Preparation:
         config: The benchmark.
         backend: The platform's backend.
         images: Its images.
+        code: Its code on this machine.
         source: The place of its dataset; None if it is not used in place in S3.
     """
 
     config: BenchmarkConfig
     backend: Backend
     images: Images
+    code: LocalCode
     source: RemoteSource | None
 
     def prepare_inputs(self, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
@@ -129,7 +131,7 @@ class Preparation:
                     stack.enter_context(stopping_build_on_error(building))
                 dataset = send()
                 code = (
-                    upload_source(self.backend, self.config, layer is None)
+                    upload_source(self.backend, self.code, layer is None)
                     if self.config.training.source_dir
                     else None
                 )
@@ -186,7 +188,7 @@ class Preparation:
             return None
         try:
             is_same = inputs.source_uri == code_uri(
-                self.backend, self.config, with_requirements="image_base_uri" not in provenance
+                self.backend, self.code, with_requirements="image_base_uri" not in provenance
             )
         except PreflightRefused as error:
             return error.problems[0]
@@ -231,7 +233,7 @@ class Preparation:
         return self._packages_change(inputs, began_with) if "image_base_uri" in provenance else None
 
     def _packages_change(self, inputs: ResolvedInputs, base_uri: str) -> str | None:
-        packages = read_requirements(self.config)
+        packages = self._requirements()
         if packages is not None and packages.at_start is None:
             with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
                 context = self._read_layer(base_uri, packages, Path(scratch))
@@ -321,13 +323,16 @@ class Preparation:
         image = self._with_container()
         return read_context(image, pin_base_images(self.images, build_arguments(image)))
 
+    def _requirements(self) -> Requirements | None:
+        return read_requirements(self.config.training, self.config.platform.fixed_image)
+
     def _packages(self) -> Requirements | None:
         """Return the code's requirements; log the reason if they cannot become an image layer.
 
         An unmodified container or an existing image does not need the ECR repository
         image.repository; a layer on top of it does.
         """
-        packages = read_requirements(self.config)
+        packages = self._requirements()
         if packages is None:
             return None
         needs_repository = (

@@ -477,9 +477,10 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
         )
         return
     with command_session():
+        from nodesweep.launch.registry import backend_of
         from nodesweep.tasks.sweeps.stop import stop_whole_sweep
 
-        stopped = stop_whole_sweep(platform, sweep_id)
+        stopped = stop_whole_sweep(backend_of(platform), sweep_id)
     print_text(
         "\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job"
     )

@@ -24,7 +24,7 @@ from nodesweep.events import Meter
 from nodesweep.launch.registry import Backend
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.hashing import hash_files
-from nodesweep.tasks.dataset.naming import Names, classify_names, is_data, is_hidden, notices_of
+from nodesweep.tasks.dataset.naming import Names, classify_names, is_hidden, notices_of
 from nodesweep.tasks.dataset.sending import (
     CONNECTIONS,
     MAX_OBJECT_BYTES,
@@ -94,7 +94,7 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
     )
     outside = "; or set dataset.follow_links_outside: true"
     for it in walked.refused:
-        if not it.is_outside or it.is_folder or is_data(config, it.name):
+        if not it.is_outside or it.is_folder or config.is_data(it.name):
             raise DatasetRefused(
                 f"dataset.source: {source / it.name} {it.why}{outside if it.is_outside else ''}"
             )

@@ -40,7 +40,7 @@ class CodeBuildBuilder:
     """A builder that needs no container engine on this machine."""
 
     def __init__(self, images: Images) -> None:
-        self._platform, self._config = images.platform, images.section
+        self._platform, self._config = images.backend.platform, images.section
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
         """Adopt a running build of this image, or send the context and start one; return its ID."""

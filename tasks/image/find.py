@@ -17,9 +17,9 @@ from typing import Any
 from pathspec import PathSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.configs.models import ImageConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused, error_code
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.preflight.storage import no_repository
 from nodesweep.scaling import names
 from nodesweep.scaling.rules.dockerfile import declares_argument, dockerfile_bases
@@ -36,13 +36,13 @@ _REVISION_ARGUMENT = "SOURCE_REVISION"
 class Images:
     """The images of one image section on a platform, to be found, pinned by digest and built."""
 
-    platform: PlatformConfig
+    backend: Backend
     section: ImageConfig
 
     @property
     def ecr(self) -> Any:
         """The platform's ECR client."""
-        return aws_client("ecr", self.platform)
+        return self.backend.client("ecr")
 
 
 @dataclass(frozen=True)

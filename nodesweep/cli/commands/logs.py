@@ -91,7 +91,7 @@ def show_logs(
         shown.print_saved()
         shown.raise_if_nothing_printed()
         return
-    config = config.on_platform(platform_of_jobs(platform, sweep))
+    config = config.on_platform(platform_of_jobs(backend_of(platform), sweep))
     shown = _LogPrinter(config, sweep, wanted)
     clock = clock or Clock()
     deadline = clock.monotonic() + (follow_seconds or 0.0)

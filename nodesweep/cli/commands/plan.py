@@ -28,7 +28,7 @@ from nodesweep.scaling.secrets import hide_in_request
 from nodesweep.tasks.dataset.files import channel_folders, check_keys, scan_directory
 from nodesweep.tasks.dataset.remote.objects import split_uri
 from nodesweep.tasks.image.find import read_context
-from nodesweep.tasks.jobs.source import code_uri
+from nodesweep.tasks.jobs.source import LocalCode, code_uri
 
 _SAME_SPEED = (
     "(Assuming that all {}s are equally fast, so that none is dropped after the second\n"
@@ -276,7 +276,7 @@ def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
         image_uri=_container(config, facts) or _unbuilt_image(config, registry),
         **_dataset_place(config),
         source_uri=(
-            code_uri(backend, config, not facts.files.has_layer)
+            code_uri(backend, LocalCode.of(config), not facts.files.has_layer)
             if config.training.source_dir
             else None
         ),

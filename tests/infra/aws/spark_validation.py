@@ -39,8 +39,8 @@ def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None
     raw["dataset"] |= {"source": source, "format": "parquet", "validation": {"engine": "spark"}}
     config = BenchmarkConfig.model_validate(raw)
     sweep = names.sweep_id(config, datetime(2026, 11, 21, tzinfo=UTC))
-    image = spark_image(config)
-    pin_base_images(Images(config.platform, image), build_arguments(image))
+    image = spark_image(config.image, config.validation)
+    pin_base_images(Images(backend_of(config.platform), image), build_arguments(image))
     request = build_validation_request(config, sweep, "image", "0" * 64)
     name = request["ProcessingJobName"]
     s3, sagemaker = (aws_client(service, config.platform) for service in ("s3", "sagemaker"))

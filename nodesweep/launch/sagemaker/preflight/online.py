@@ -77,7 +77,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
                 rule_input.facts.peak_nodes_together,
             ),
             lambda rule_input: quota.judge_validation_quota(
-                rule_input.facts.config, rule_input.response
+                rule_input.facts.config.dataset, rule_input.response
             ),
         ),
         per_type=True,
@@ -295,7 +295,11 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     ),
     AccountRule(
         "the image",
-        (lambda rule_input: storage.judge_image(rule_input.facts.config, rule_input.response),),
+        (
+            lambda rule_input: storage.judge_image(
+                rule_input.facts.config.image, rule_input.response
+            ),
+        ),
         action="ecr:BatchGetImage",
         queries="`image.uri`, if it is in ECR, in any account",
         query=storage.query_image,
@@ -307,7 +311,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "the repository",
         (
             lambda rule_input: storage.judge_repository(
-                rule_input.facts.config, rule_input.response
+                rule_input.facts.config.image, rule_input.response
             ),
         ),
         action="ecr:DescribeRepositories",

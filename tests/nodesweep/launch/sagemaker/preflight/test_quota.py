@@ -36,7 +36,7 @@ ON_DEMAND = "ml.m5.xlarge for training job usage"
 def test_quotas_follow_how_the_nodes_are_bought(
     make_config: Configs, features: dict[str, object], snapshot: SnapshotAssertion
 ) -> None:
-    assert quota_names(make_config(training=features)) == snapshot
+    assert quota_names(make_config(training=features).training) == snapshot
 
 
 @pytest.mark.parametrize(("parallel", "peak"), [(1, 8), (2, 16), (3, 20), (20, 28)])
@@ -97,11 +97,11 @@ def test_the_processing_job_of_a_validation_has_a_quota_of_its_own(
 ) -> None:
     config = make_config(dataset={"source": "s3://raw/x", "validation": {"instance_count": 4}})
     name = "ml.m5.4xlarge for processing job usage"
-    assert judge_validation_quota(config, {name: 4.0}) == Findings()
-    assert judge_validation_quota(config, {name: 3.0}).problems == snapshot
-    [notice] = judge_validation_quota(config, {}).notices
+    assert judge_validation_quota(config.dataset, {name: 4.0}) == Findings()
+    assert judge_validation_quota(config.dataset, {name: 3.0}).problems == snapshot
+    [notice] = judge_validation_quota(config.dataset, {}).notices
     assert repr(name) in notice
-    assert judge_validation_quota(make_config(), {}) == Findings()
+    assert judge_validation_quota(make_config().dataset, {}) == Findings()
 
 
 def test_pages_are_read_as_far_as_needed() -> None:
