@@ -17,7 +17,6 @@ from nodesweep.flows.scaling_benchmark import BenchmarkRun
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import PlannedSweep, collect_outcome
-from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
 from nodesweep.polling import utc_now
 from nodesweep.scaling import names
@@ -60,11 +59,11 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
         config: The benchmark; its sweep.max_parallel_jobs must cover all its points.
     """
     run = BenchmarkRun.of(config)
-    store, plan = run.backend.store, preflight(config)
+    store, plan = run.backend.store, run.check()
     _check_all_start_at_once(config, plan)
     prepare_store(store)
     inputs, _ = run.start_sweep(None)
-    planned, sweep = PlannedSweep(run.backend, config, plan, inputs), inputs.sweep_id
+    planned, sweep = run.planned(plan, inputs), inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
     owner = SweepOwner(store, sweep)
     owner.leave()  # before any job starts, so that a reaper never sees a job without this mark

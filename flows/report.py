@@ -32,7 +32,7 @@ from nodesweep.launch.registry import backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
-from nodesweep.scaling.arms import Arm, Key, arm_of_job, main_arm
+from nodesweep.scaling.arms import Arm, Key, main_arm
 from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -210,6 +210,9 @@ class SweepJobs:
 def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     """Return all jobs of a sweep on the platform.
 
+    Its config is the recorded one, with the current report rules and platform, except for the
+    recorded place of the jobs.
+
     Args:
         current: A config with the sweep's platform and the report rules to use now.
         sweep_id: The sweep.
@@ -218,14 +221,18 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
         SweepNotFound: There is no such sweep.
     """
     record = read_sweep_record(backend_of(current.platform).store, sweep_id)
-    config = _recorded_config(record, current, sweep_id)
+    recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
+    platform = current.platform.with_jobs_of(record["config"]["platform"])
+    config = recorded.model_copy(update={"platform": platform, "report": current.report})
     plan = plan_arms(config, [config.node_type(name) for name in config.possible_types])
     backend, inputs = backend_of(config.platform), recorded_inputs(sweep_id, record)
     planned = PlannedSweep(backend, config, plan, inputs)
+    arms = {point.arm.code: point.arm for point in plan.points}
     outcomes, running = [], []
     for name in list_training_jobs(backend, sweep_id):
         job = job_status(backend, name)
-        arm, place = arm_of_job(config, name), names.parse_job_name(name)
+        place = names.parse_job_name(name)
+        arm = arms.get(place.arm) if place is not None else None
         if job is None or arm is None or place is None:
             continue
         if not job.has_ended:
@@ -249,15 +256,3 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
             f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`"
         )
     return make_report(jobs.planned, jobs.outcomes, jobs.provenance)
-
-
-def _recorded_config(
-    record: Mapping[str, Any], current: BenchmarkConfig, sweep_id: str
-) -> BenchmarkConfig:
-    """Return the sweep's recorded config with the given report rules.
-
-    Its platform is the given one, with the recorded place of the jobs.
-    """
-    recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
-    platform = current.platform.with_jobs_of(record["config"]["platform"])
-    return recorded.model_copy(update={"platform": platform, "report": current.report})

@@ -237,6 +237,14 @@ class BenchmarkRun:
         preparation = Preparation(config, backend, images, LocalCode.of(config), source)
         return cls(config, backend, Sweeps(backend.store, config), source, preparation)
 
+    def check(self, is_resume: bool = False) -> SweepPlan:
+        """Return the plan at current prices; see preflight()."""
+        return preflight(self.config, is_resume)
+
+    def planned(self, plan: SweepPlan, inputs: ResolvedInputs) -> PlannedSweep:
+        """Return a sweep of this benchmark."""
+        return PlannedSweep(self.backend, self.config, plan, inputs)
+
     def run(self, sweep_id: str | None, resume: bool, as_started: bool) -> SweepResult:
         """Run a sweep and write its report within a flow run; a retry continues its own sweep.
 
@@ -251,7 +259,7 @@ class BenchmarkRun:
         begun_with: _EarlierRun | None = None
 
         def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
-            plan = preflight(self.config, is_resume=resume)
+            plan = self.check(is_resume=resume)
             check_limit(self.config.sweep.concurrency_limit, max(self.config.sweep.arm_jobs))
             warn_of_leases_in_memory(self.config.sweep.concurrency_limit)
             prepare_store(self.backend.store)
@@ -278,7 +286,7 @@ class BenchmarkRun:
                 owner = SweepOwner(self.backend.store, sweep)
                 end_sweep(self.backend, self.config.sweep.on_cancel, sweep, (), error, owner)
             raise
-        planned = PlannedSweep(self.backend, self.config, plan, inputs)
+        planned = self.planned(plan, inputs)
         log_plan(planned)
         if recorded and begun_with is None:
             # the platform did not respond before, so the current mark is from an earlier stop

@@ -23,7 +23,6 @@ from nodesweep.flows.stages.offline import (
 from nodesweep.imports import begin_imports
 from nodesweep.launch.registry import Backend
 from nodesweep.scaling.analysis.price import Price, price_of
-from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.preflight.facts import with_arms
@@ -101,9 +100,8 @@ def check_account(
 
 
 def _announce_and_raise(checked: CheckedSweep) -> None:
-    config, plan = checked.facts.config, checked.facts.plan
-    if problem := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
+    if problem := checked.facts.budget_problem:
         from nodesweep.tasks.calls import announce_budget
 
-        announce_budget(config.name, problem)
+        announce_budget(checked.facts.config.name, problem)
     raise_if_refused(checked)

@@ -34,7 +34,6 @@ from nodesweep.scaling.formats import join_words, pluralize
 from nodesweep.scaling.instances.progress import SweepProgress
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import JobOutcome
-from nodesweep.scaling.planning.fallbacks import selected_type
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.specs import build_spec
@@ -265,7 +264,7 @@ class _Sweep:
             )
 
     def _log_selected_type(self) -> None:
-        selected = selected_type(self.config, self.queue.outcomes)
+        selected = self.queue.selected_type
         if selected is not None and self._logged_type is None:
             logger.info("the first job got %s, so all others use it, too", selected)
         self._logged_type = selected

@@ -103,8 +103,9 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
     names_below = classify_names(config, by_name)
     found = Names(names_below.data, walked.left_out, names_below.others)
     if not found.data:
+        only = f"{config.pattern} " if config.is_table else ""
         raise DatasetMissing(
-            f"dataset.source: no {_only(config)}file under {source}"
+            f"dataset.source: no {only}file under {source}"
             + "".join(f"; {notice}" for notice in notices_of(config, found))
         )
     paths = tuple(by_name[name] for name in found.data)
@@ -165,15 +166,13 @@ def check_keys(dataset: Dataset, config: DatasetConfig, first: str) -> None:
         )
 
 
-def upload(
-    s3: Any, dataset: Dataset, config: DatasetConfig, bucket: str, first: str
-) -> UploadResult:
+def upload(s3: Any, dataset: Dataset, name: str, bucket: str, first: str) -> UploadResult:
     """Upload every file that is missing from the dataset's prefix, then write its manifest.
 
     Its keys begin with `first`.
     """
-    prefix = names.dataset_data_prefix(first, config.name, dataset.digest)
-    manifest_key = names.dataset_manifest_key(first, config.name, dataset.digest)
+    prefix = names.dataset_data_prefix(first, name, dataset.digest)
+    manifest_key = names.dataset_manifest_key(first, name, dataset.digest)
     uri = f"s3://{bucket}/{prefix}"
     present = {item["Key"]: item["Size"] for item in list_objects(s3, bucket, prefix)}
     wanted = {prefix + file.name: file.size_bytes for file in dataset.files}
@@ -185,7 +184,7 @@ def upload(
             " the whole prefix"
         )
 
-    meter = Meter(f"upload of {config.name}", dataset.size_bytes, "bytes", "dataset")
+    meter = Meter(f"upload of {name}", dataset.size_bytes, "bytes", "dataset")
 
     def send(file: DataFile) -> int:
         key = prefix + file.name
@@ -246,10 +245,6 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
     return tuple(folders)
 
 
-def _only(config: DatasetConfig) -> str:
-    return f"{config.pattern} " if config.is_table else ""
-
-
 def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
     body = get_bytes(s3, bucket, key)
     return body is not None and json.loads(body).get("digest") == digest
@@ -261,4 +256,4 @@ def upload_dataset(backend: Backend, config: DatasetConfig, dataset: Dataset) ->
     if place is not None:
         return UploadResult(place, dataset.digest, 0, 0)
     bucket, first = backend.platform.bucket, backend.platform.prefix
-    return upload(backend.client("s3"), dataset, config, bucket, first)
+    return upload(backend.client("s3"), dataset, config.name, bucket, first)

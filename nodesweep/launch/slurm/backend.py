@@ -47,8 +47,8 @@ def bind(platform: PlatformConfig) -> Backend:
         read_nodes=lambda job_name: read_nodes(section, job_name),
         read_metrics=lambda sweep, job_name: read_metrics(section, sweep, job_name),
         read_utilisation=lambda job: _read_utilisation(section, job),
-        code_uri=lambda key: code_uri(section, key),
-        send_code=lambda key, body: send_code(section, key, body),
+        code_uri=lambda key: code_uri(section.folder, key),
+        send_code=lambda key, body: send_code(section.folder, key, body),
         # the nodes share it
         shared_folder=lambda folder: f"{Path(folder).resolve()}/",
     )

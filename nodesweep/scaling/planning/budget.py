@@ -140,13 +140,16 @@ def cost_bound_of_arms(
     return sum(jobs) + sum(further), text
 
 
-def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str) -> str | None:
-    """Return why sweep.budget_usd refuses a sweep with this cost bound, or None."""
-    budget = config.sweep.budget_usd
+def budget_problem(
+    budget: float | None, bound_usd: float | None, reason: str, remedy: str
+) -> str | None:
+    """Return why sweep.budget_usd refuses a sweep with this cost bound, or None.
+
+    `remedy` is that for an unknown price.
+    """
     if budget is None:
         return None
     if bound_usd is None:
-        remedy = config.node_type(config.training.instance_type).price_remedy
         return f"sweep.budget_usd: {budget} can't be checked: {reason}; {remedy}"
     if bound_usd > budget:
         return (

@@ -143,6 +143,11 @@ class SweepQueue:
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
 
     @property
+    def selected_type(self) -> str | None:
+        """The type that the first job got; None without fallbacks, or before it got a type."""
+        return selected_type(self._config, self.outcomes)
+
+    @property
     def needs_earlier_statuses(self) -> bool:
         """True if count_earlier() needs to know which of the sweep's jobs exist on the platform.
 
@@ -314,7 +319,7 @@ class SweepQueue:
     def _count_ended(self, job: JobStatus, outcome: JobOutcome) -> None:
         """Count an ended job's outcome, and all jobs at the price of the type that they run on."""
         self.outcomes.append(outcome)
-        priced = self._plan.on_type(selected_type(self._config, self.outcomes))
+        priced = self._plan.on_type(self.selected_type)
         self._allowance.usd_per_hour = priced.usd_per_hour_by_code
         self._allowance.settle(job)
         self.is_proven = self.is_proven or outcome.completed
@@ -461,7 +466,7 @@ class SweepQueue:
             self._render,
             attempt.number,
             sized_steps(self._config, self.outcomes),
-            selected_type(self._config, self.outcomes),
+            self.selected_type,
         )
 
     def _count_others(self, claimed: frozenset[str]) -> None:

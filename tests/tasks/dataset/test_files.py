@@ -132,14 +132,14 @@ def test_second_upload_sends_nothing(
     first = upload(
         s3,
         files,
-        benchmark_config.dataset,
+        benchmark_config.dataset.name,
         benchmark_config.platform.bucket,
         benchmark_config.platform.prefix,
     )
     second = upload(
         s3,
         files,
-        benchmark_config.dataset,
+        benchmark_config.dataset.name,
         benchmark_config.platform.bucket,
         benchmark_config.platform.prefix,
     )
@@ -154,14 +154,14 @@ def test_cut_off_upload_is_completed_not_trusted(
     monkeypatch.setattr(dataset, "SMALL_CONNECTIONS", 1)
     config, platform = benchmark_config.dataset, benchmark_config.platform
     with pytest.raises(ConnectionError):
-        upload(Counting(s3, fail_after=1), files, config, platform.bucket, platform.prefix)
+        upload(Counting(s3, fail_after=1), files, config.name, platform.bucket, platform.prefix)
     with pytest.raises(ClientError):  # no manifest: nothing may take the prefix for complete
         s3.head_object(
             Bucket=platform.bucket,
             Key=names.dataset_manifest_key(platform.prefix, config.name, files.digest),
         )
     again = Counting(s3)
-    result = upload(again, files, config, platform.bucket, platform.prefix)
+    result = upload(again, files, config.name, platform.bucket, platform.prefix)
     assert [key.rsplit("/", 1)[-1] for key in again.sent] == ["b.parquet"]
     assert result.sent_bytes == 20
 
@@ -172,7 +172,7 @@ def test_changed_object_is_sent_anew(
     config, platform = benchmark_config.dataset, benchmark_config.platform
     prefix = names.dataset_data_prefix(platform.prefix, config.name, files.digest)
     s3.put_object(Bucket=platform.bucket, Key=prefix + "a.parquet", Body=b"A" * 9)
-    assert upload(s3, files, config, platform.bucket, platform.prefix).sent_bytes == 30
+    assert upload(s3, files, config.name, platform.bucket, platform.prefix).sent_bytes == 30
 
 
 def test_same_size_with_other_bytes_is_not_trusted(
@@ -183,7 +183,7 @@ def test_same_size_with_other_bytes_is_not_trusted(
     s3.put_object(
         Bucket=platform.bucket, Key=key, Body=b"X" * 10, Metadata={"sha256": files.files[0].sha256}
     )
-    assert upload(s3, files, config, platform.bucket, platform.prefix).sent_files == 2
+    assert upload(s3, files, config.name, platform.bucket, platform.prefix).sent_files == 2
     assert s3.get_object(Bucket=platform.bucket, Key=key)["Body"].read() == b"A" * 10
 
 
@@ -194,7 +194,7 @@ def test_foreign_object_under_the_prefix_is_refused(
     key = names.dataset_data_prefix(platform.prefix, config.name, files.digest) + "stray.parquet"
     s3.put_object(Bucket=platform.bucket, Key=key, Body=b"?")
     with pytest.raises(UploadFailed) as refused:
-        upload(s3, files, config, platform.bucket, platform.prefix)
+        upload(s3, files, config.name, platform.bucket, platform.prefix)
     assert str(refused.value) == snapshot
 
 
@@ -203,7 +203,7 @@ def test_a_small_file_is_one_call_with_the_checksum_that_the_service_checks(
 ) -> None:
     config, platform = benchmark_config.dataset, benchmark_config.platform
     counting = Counting(s3)
-    upload(counting, files, config, platform.bucket, platform.prefix)
+    upload(counting, files, config.name, platform.bucket, platform.prefix)
     assert counting.calls == ["put_object", "put_object"]
     head = s3.head_object(Bucket=platform.bucket, Key=counting.sent[0], ChecksumMode="ENABLED")
     hashed = bytes.fromhex(head["Metadata"]["sha256"])
@@ -218,7 +218,11 @@ def test_only_files_of_up_to_a_mebibyte_are_held_in_memory(
     counting = Counting(s3)
     config, platform = benchmark_config.dataset, benchmark_config.platform
     result = upload(
-        counting, scan_directory(dataset_at(tmp_path)), config, platform.bucket, platform.prefix
+        counting,
+        scan_directory(dataset_at(tmp_path)),
+        config.name,
+        platform.bucket,
+        platform.prefix,
     )
     assert sorted(zip(counting.sent, counting.streamed, strict=True)) == [
         (names.dataset_data_prefix(platform.prefix, config.name, result.digest) + name, streamed)
@@ -245,7 +249,7 @@ def test_small_files_wait_for_s3_side_by_side(
     monkeypatch.setattr(s3, "put_object", put)
     config, platform = benchmark_config.dataset, benchmark_config.platform
     found = upload(
-        s3, scan_directory(dataset_at(tmp_path)), config, platform.bucket, platform.prefix
+        s3, scan_directory(dataset_at(tmp_path)), config.name, platform.bucket, platform.prefix
     )
     assert found.sent_files == sending.SMALL_CONNECTIONS
 
@@ -263,7 +267,7 @@ def test_a_file_that_changed_after_it_was_hashed_is_refused_and_not_sent(
         upload(
             counting,
             files,
-            benchmark_config.dataset,
+            benchmark_config.dataset.name,
             benchmark_config.platform.bucket,
             benchmark_config.platform.prefix,
         )
@@ -279,7 +283,7 @@ def test_a_file_that_is_as_it_was_hashed_is_not_hashed_again(
     hashed: list[Any] = []
     monkeypatch.setattr(sending.hashlib, "file_digest", lambda *asked: hashed.append(asked))
     config, platform = benchmark_config.dataset, benchmark_config.platform
-    assert upload(s3, settled, config, platform.bucket, platform.prefix).sent_files == 2
+    assert upload(s3, settled, config.name, platform.bucket, platform.prefix).sent_files == 2
     assert hashed == []
 
 
@@ -302,7 +306,7 @@ def test_a_file_that_changes_while_it_is_sent_is_refused(
         upload(
             s3,
             files,
-            benchmark_config.dataset,
+            benchmark_config.dataset.name,
             benchmark_config.platform.bucket,
             benchmark_config.platform.prefix,
         )
@@ -335,7 +339,7 @@ def test_a_file_that_arrives_otherwise_is_refused(
         upload(
             s3,
             files,
-            benchmark_config.dataset,
+            benchmark_config.dataset.name,
             benchmark_config.platform.bucket,
             benchmark_config.platform.prefix,
         )
@@ -357,8 +361,10 @@ def test_multipart_upload_is_verified(
     (tmp_path / "big.parquet").write_bytes(bytes(range(256)) * (PART_BYTES // 256) + b"tail")
     big = scan_directory(dataset_at(tmp_path))
     config, platform = benchmark_config.dataset, benchmark_config.platform
-    assert upload(s3, big, config, platform.bucket, platform.prefix).sent_bytes == PART_BYTES + 4
-    assert upload(s3, big, config, platform.bucket, platform.prefix).sent_bytes == 0
+    assert (
+        upload(s3, big, config.name, platform.bucket, platform.prefix).sent_bytes == PART_BYTES + 4
+    )
+    assert upload(s3, big, config.name, platform.bucket, platform.prefix).sent_bytes == 0
 
 
 def test_format_files_takes_whatever_lies_there(tmp_path: Path, files: Dataset) -> None:

@@ -101,10 +101,10 @@ def test_price_is_asked_once_and_kept(
         "get_products", answer, {"ServiceCode": "AmazonSageMaker", "Filters": FILTERS}
     )
     path = tmp_path / "cache" / "prices.json"
-    priced, notices = price_instance(platform, instance, path, TODAY)
+    priced, notices = price_instance(backend_of(platform), instance, path, TODAY)
     assert notices == ()
     # 7 days later: a second call would fail
-    again, _ = price_instance(platform, instance, path, date(2026, 11, 27))
+    again, _ = price_instance(backend_of(platform), instance, path, date(2026, 11, 27))
     price = price_of(again, "us-east-1")
     assert again == priced
     assert (price.usd_per_hour, price.source, price.date) == (0.25, SOURCE, "2026-11-20")
@@ -121,7 +121,9 @@ def test_catalogue_is_used_where_the_price_list_does_not_answer(
     snapshot: SnapshotAssertion,
 ) -> None:
     price_list.add_client_error("get_products", code)
-    priced, notices = price_instance(platform, instance, tmp_path / "prices.json", TODAY)
+    priced, notices = price_instance(
+        backend_of(platform), instance, tmp_path / "prices.json", TODAY
+    )
     assert priced == instance
     assert notices == snapshot
     assert not (tmp_path / "prices.json").exists()
@@ -135,7 +137,9 @@ def test_catalogue_is_used_where_the_price_list_has_none(
     snapshot: SnapshotAssertion,
 ) -> None:
     price_list.add_response("get_products", {"PriceList": []})
-    priced, notices = price_instance(platform, instance, tmp_path / "prices.json", TODAY)
+    priced, notices = price_instance(
+        backend_of(platform), instance, tmp_path / "prices.json", TODAY
+    )
     assert priced == instance
     assert notices[0] == snapshot
 
@@ -197,7 +201,10 @@ def test_emulated_node_is_never_asked_for(
     price_list: Stubber, platform: PlatformConfig, tmp_path: Path
 ) -> None:
     emulated = load_catalogue().get("ml.local.small")
-    assert price_instance(platform, emulated, tmp_path / "prices.json", TODAY) == (emulated, ())
+    assert price_instance(backend_of(platform), emulated, tmp_path / "prices.json", TODAY) == (
+        emulated,
+        (),
+    )
 
 
 @pytest.mark.parametrize(
