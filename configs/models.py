@@ -156,6 +156,12 @@ class ImageConfig(Section):
         """The directory that the image is built from."""
         return Path(self.context or "../infra/image")
 
+    @property
+    def all_build_args(self) -> dict[str, str]:
+        """The build arguments, with the base image, if any, as BASE_IMAGE."""
+        base = {} if self.base_image is None else {"BASE_IMAGE": self.base_image}
+        return {**self.build_args, **base}
+
 
 class ParityConfig(Section):
     """Criteria for counting a point's final metric as on par: its time is then a time to train."""

@@ -11,10 +11,9 @@ from nodesweep.flows.stages.form import (
     Preset,
     Settings,
     SweepId,
-    config_from_parameters,
+    backend_from_parameters,
     log_to_run,
 )
-from nodesweep.launch.registry import backend_of
 from nodesweep.tasks.sweeps.stop import stop_whole_sweep
 
 
@@ -36,4 +35,4 @@ def stop_sweep(
             the preset.
     """
     log_to_run()
-    return stop_whole_sweep(backend_of(config_from_parameters(locals()).platform), sweep_id)
+    return stop_whole_sweep(backend_from_parameters(locals()), sweep_id)

@@ -21,7 +21,7 @@ from nodesweep.flows.stages.offline import (
     recheck,
 )
 from nodesweep.imports import begin_imports
-from nodesweep.launch.registry import Backend
+from nodesweep.launch.registry import Backend, check_platform
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
 from nodesweep.scaling.rules.rule import Facts, Findings
@@ -74,11 +74,11 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
 def check_account(
     checked: CheckedSweep,
     prices: Callable[[Backend, Sequence[PriceQuery]], list[PricedType]] = current_prices,
-    run_rules: Callable[[Facts], Findings] | None = None,
+    run_rules: Callable[[Backend, Facts], Findings] = check_platform,
 ) -> CheckedSweep:
     """Return the sweep at current prices, with the findings of the account rules.
 
-    `run_rules` runs the rules in a Prefect task; None: without Prefect.
+    A run passes the Prefect tasks for `prices` and `run_rules`.
     """
     facts, backend = checked.facts, checked.backend
     queries = [(arm.instance, TRAINING) for arm in facts.each]
@@ -90,7 +90,7 @@ def check_account(
     if facts.validation_instance is not None:
         validation_price = price_of(priced.pop()[0], facts.config.platform.region)
     instances = [instance for instance, _ in priced]
-    found = (run_rules or backend.check_account)(facts)
+    found = run_rules(backend, facts)
     plan = plan_arms(facts.config, instances, validation_price)
     [main, *_] = [
         each for each in instances if each.instance_type == facts.config.training.instance_type

@@ -45,7 +45,7 @@ from nodesweep.tasks.calls import (
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteSource
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.image.find import Images, build_arguments, read_context
+from nodesweep.tasks.image.find import Images, read_context
 from nodesweep.tasks.processing.jobs import (
     failure_text,
     sweep_stopped,
@@ -130,7 +130,7 @@ class Validation:
         if image.uri is not None:
             return image.uri
         images = Images(self.backend, image)
-        context = read_context(image, pin_base_images(images, build_arguments(image)))
+        context = read_context(image, pin_base_images(images, image.all_build_args))
         found = find_image(images, context)
         if found is None:
             building = start_build(images, context)

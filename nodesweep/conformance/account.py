@@ -17,7 +17,7 @@ from nodesweep.launch.sagemaker.preflight.rule import RuleContext
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.tasks.image.bases import pin_base_images
-from nodesweep.tasks.image.find import Images, build_arguments, read_context
+from nodesweep.tasks.image.find import Images, read_context
 from nodesweep.tasks.report.pricing import NoPrice, query_price
 
 LARGEST = Shape("two-node job", nodes=2)
@@ -80,7 +80,7 @@ def base_image(trial: Trial) -> Mapping[str, Any]:
     if trial.instance.emulated or config.image.uri is not None:
         raise Unmet("the image has no base image in another account")
     pinned = pin_base_images(
-        Images(backend_of(trial.platform), config.image), build_arguments(config.image)
+        Images(backend_of(trial.platform), config.image), config.image.all_build_args
     )
     bases = read_context(config.image, pinned).bases
     if not pinned:

@@ -123,9 +123,9 @@ def _bound(platform: PlatformConfig) -> Backend:
     return backend
 
 
-def check_account(facts: Facts) -> Findings:
+def check_platform(backend: Backend, facts: Facts) -> Findings:
     """Run the rules that query the platform before a run.
 
     On AWS, they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
-    return backend_of(facts.config.platform).check_account(facts)
+    return backend.check_account(facts)

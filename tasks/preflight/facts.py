@@ -19,7 +19,7 @@ from nodesweep.tasks.dataset.files import list_directory
 from nodesweep.tasks.dataset.naming import notices_of
 from nodesweep.tasks.folder import shown_names
 from nodesweep.tasks.image.bases import with_container
-from nodesweep.tasks.image.find import build_arguments, list_context
+from nodesweep.tasks.image.find import list_context
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
 from nodesweep.tasks.jobs.source import LocalCode
 
@@ -154,7 +154,7 @@ class LocalFiles:
             ]
             paths = [dockerfile, *(image.build_context / name for name in names)]
             packages = {str(path): path.read_text(errors="replace") for path in paths}
-            found = dockerfile_bases(packages[str(dockerfile)], build_arguments(image))
+            found = dockerfile_bases(packages[str(dockerfile)], image.all_build_args)
             bases = tuple(base.reference for base in found)
         if requirements is not None:
             packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]

@@ -113,8 +113,9 @@ def _of_full_sweep(config: BenchmarkConfig) -> str:
         return ""
     update = {"design": "full", "confirm": None, "repeats": config.sweep.arm_repeats}
     whole = config.sweep.model_copy(update=update)
-    of_full, _ = node_hours_bound(config.model_copy(update={"sweep": whole}))
-    return f", {format_percent(node_hours_bound(config)[0] / of_full)} of a full sweep's"
+    of_full, _ = node_hours_bound(whole, config.training)
+    of_this, _ = node_hours_bound(config.sweep, config.training)
+    return f", {format_percent(of_this / of_full)} of a full sweep's"
 
 
 def _repeated(config: BenchmarkConfig) -> list[str]:

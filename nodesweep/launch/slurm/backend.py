@@ -12,7 +12,7 @@ from nodesweep.errors import best_effort
 from nodesweep.launch.registry import Backend
 from nodesweep.launch.slurm.check import check_cluster
 from nodesweep.launch.slurm.inputs import code_uri, read_metrics, read_nodes, send_code
-from nodesweep.launch.slurm.launcher import SlurmJobs, section_of
+from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.script import render
 from nodesweep.launch.store import FolderStore
 from nodesweep.scaling.job import JobStatus
@@ -32,7 +32,8 @@ def _read_utilisation(section: SlurmPlatform, job: JobStatus) -> Mapping[str, fl
 
 def bind(platform: PlatformConfig) -> Backend:
     """Return the platform's backend."""
-    section = section_of(platform)
+    assert isinstance(platform, SlurmPlatform)
+    section = platform
     return Backend(
         platform,
         is_aws=False,

@@ -41,7 +41,7 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    hours, text = node_hours_bound(config)
+    hours, text = node_hours_bound(config.sweep, config.training)
     text += (
         f", x {'on-demand ' if config.training.spot else ''}{price.usd_per_hour} USD/h"
         f"{f' of {instance.instance_type}' if config.training.instance_fallbacks else ''} ("
@@ -60,9 +60,8 @@ def dearest(instances: Sequence[InstanceType], region: str) -> InstanceType:
     return max(instances, key=usd)
 
 
-def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
+def node_hours_bound(sweep: SweepConfig, training: TrainingConfig) -> tuple[float, str]:
     """Return the maximum billed node-hours of one run of the sweep, and their derivation."""
-    sweep, training = config.sweep, config.training
     jobs, further = _attempts(sweep)
     if len(further) == len(jobs) * (sweep.max_attempts - 1):
         attempts = (
@@ -85,7 +84,9 @@ def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
 
 def charged_bound(config: BenchmarkConfig, price: Price) -> tuple[float, str] | None:
     """Return node_hours_bound() if node-hours are the cost; else None."""
-    return node_hours_bound(config) if price.unit == "node-hours" else None
+    if price.unit != "node-hours":
+        return None
+    return node_hours_bound(config.sweep, config.training)
 
 
 def billed_hours(training: TrainingConfig) -> float:

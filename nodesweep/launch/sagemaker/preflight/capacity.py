@@ -161,7 +161,7 @@ def _lines(
 ) -> list[str]:
     first = arms[0]
     name, region = first.instance.instance_type, first.config.platform.region
-    node_hours = sum(node_hours_bound(arm.config)[0] for arm in arms)
+    node_hours = sum(node_hours_bound(arm.config.sweep, arm.training)[0] for arm in arms)
     return [
         "",
         (

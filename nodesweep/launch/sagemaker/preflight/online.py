@@ -70,8 +70,9 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "service quotas",
         (
             lambda rule_input: quota.judge_quotas(
-                rule_input.facts.config,
+                rule_input.facts.training,
                 rule_input.response,
+                rule_input.facts.config.sweep.max_parallel_jobs,
                 rule_input.facts.peak_nodes,
                 rule_input.facts.max_nodes,
                 rule_input.facts.peak_nodes_together,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nodesweep.configs.models import BenchmarkConfig, DatasetConfig, TrainingConfig
+from nodesweep.configs.models import DatasetConfig, TrainingConfig
 from nodesweep.launch.sagemaker.preflight.rule import RuleContext
 from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.rules.rule import Findings
@@ -57,8 +57,9 @@ def judge_validation_quota(dataset: DatasetConfig | None, quotas: Mapping[str, f
 
 
 def judge_quotas(
-    config: BenchmarkConfig,
+    training: TrainingConfig,
     quotas: Mapping[str, float],
+    at_once: int,
     peak: int,
     most: int,
     together: int | None = None,
@@ -69,24 +70,25 @@ def judge_quotas(
     whether the jobs on a plan's instances count towards those of jobs.
 
     Args:
-        config: the sweep's config.
+        training: the config's section.
         quotas: instances by quota name.
+        at_once: most jobs at once.
         peak: most nodes in use at once.
         most: nodes of the largest job.
         together: most nodes of all instance types at once; None for a single type.
     """
     problems: list[str] = []
     notices: list[str] = []
-    for name in quota_names(config.training):
+    for name in quota_names(training):
         if name not in quotas:
             notices.append(
                 f"training.instance_type: Service Quotas does not list {name!r}; check it before"
                 " you run"
             )
         elif quotas[name] < peak:
-            (problems if config.training.training_plan_arn is None else notices).append(
+            (problems if training.training_plan_arn is None else notices).append(
                 f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, but the"
-                f" sweep needs {peak} ({pluralize(config.sweep.max_parallel_jobs, 'job')} at once,"
+                f" sweep needs {peak} ({pluralize(at_once, 'job')} at once,"
                 f" up to {most} nodes each); {_remedy(quotas[name], most)}"
             )
     for name, needed in (

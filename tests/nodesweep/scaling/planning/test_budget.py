@@ -194,7 +194,7 @@ def test_a_clusters_nodes_without_a_price_have_node_hours_and_no_budget(snapshot
     platform = {**RAW["platform"], "node": {"cores": 1}}
     sweep = {**RAW["sweep"], "budget_usd": 5, "max_attempts": 2}
     config = parse_config({**RAW, "platform": platform, "sweep": sweep}, "the config")
-    hours, how = node_hours_bound(config)
+    hours, how = node_hours_bound(config.sweep, config.training)
     assert hours == pytest.approx((1 + 2) * 2 * 720 / 3600)
     assert most_attempts(config.sweep) == 4
     instance = config.node_type("fat-node")
@@ -207,4 +207,4 @@ def test_node_hours_are_the_bound_where_they_are_the_cost(make_config):
     price = Price(instance_type=None, usd_per_hour=None)
     assert charged_bound(config, price) is None
     charged = price.model_copy(update={"unit": "node-hours"})
-    assert charged_bound(config, charged) == node_hours_bound(config)
+    assert charged_bound(config, charged) == node_hours_bound(config.sweep, config.training)
