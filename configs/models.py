@@ -365,6 +365,12 @@ class BenchmarkConfig(Section):
         """Return True if a job with this repeat number is to end itself early."""
         return self.sweep.rules.ends_early(self) and not self.sweep.is_validation_run(repeat)
 
+    def kind_of_job(self, repeat: int) -> Literal["run", "probe", "check"]:
+        """Return the kind of a job with this repeat number."""
+        if self.sweep.is_validation_run(repeat):
+            return "check"
+        return "probe" if self.ends_early(repeat) else "run"
+
     @model_validator(mode="after")
     def _check_build_context(self) -> Self:
         if self.runs_unmodified_container and self.image.build_args:

@@ -21,7 +21,6 @@ from nodesweep.flows.stages.form import (
 )
 from nodesweep.flows.stages.remote_data import remote_source, with_changes
 from nodesweep.scaling import names
-from nodesweep.scaling.instances.progress import count_points
 from nodesweep.tasks.calls import read_report_file, release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
@@ -66,4 +65,4 @@ def collect_sweep(
         changed = with_changes(source, backend.store, sweep, jobs.provenance)
         jobs = replace(jobs, provenance=changed)
     report, folder = report_of_jobs(sweep, jobs)
-    return SweepResult(sweep, report, folder, *count_points(config, jobs.outcomes))
+    return SweepResult(sweep, report, folder, *jobs.planned.count_points(jobs.outcomes))

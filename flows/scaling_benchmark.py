@@ -57,7 +57,6 @@ from nodesweep.flows.stages.sweep import log_plan, run_sweep
 from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.scaling.instances.progress import count_points
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.planning.validation import validation_usd
@@ -66,7 +65,6 @@ from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.secrets import hide_in_config, remember_secrets, secrets_of
 from nodesweep.tasks.calls import prepare_store, read_sweep_record
 from nodesweep.tasks.cancelling import is_cancel
-from nodesweep.tasks.dataset.remote.objects import RemoteSource
 from nodesweep.tasks.image.find import Images
 from nodesweep.tasks.jobs.quota import check_limit
 from nodesweep.tasks.jobs.source import LocalCode
@@ -190,10 +188,10 @@ def scaling_benchmark(
     """
     config = config_from_parameters(dict(locals()))
     is_resume = resume or sweep_id is not None
-    if not is_resume:  # a resumed sweep already has its inputs
-        check_directories(config)
-    log_to_run()
     run = BenchmarkRun.of(config)
+    if not is_resume:  # a resumed sweep already has its inputs
+        run.check_directories()
+    log_to_run()
     with deadline(timeout_hours):
         result = run.run(sweep_id, is_resume, as_started)
     check_points(config.sweep, result)
@@ -215,17 +213,13 @@ class BenchmarkRun:
     """A run of one config's benchmark.
 
     Attributes:
-        config: The benchmark.
         backend: The platform's backend.
         sweeps: Those of exactly this config.
-        source: The place of its dataset; None if it is not used in place in S3.
         preparation: Prepares their inputs.
     """
 
-    config: BenchmarkConfig
     backend: Backend
     sweeps: Sweeps
-    source: RemoteSource | None
     preparation: Preparation
 
     @classmethod
@@ -235,7 +229,16 @@ class BenchmarkRun:
         backend = backend_of(config.platform)
         images, source = Images(backend, config.image), remote_source(backend, config.dataset)
         preparation = Preparation(config, backend, images, LocalCode.of(config), source)
-        return cls(config, backend, Sweeps(backend.store, config), source, preparation)
+        return cls(backend, Sweeps(backend.store, config), preparation)
+
+    @property
+    def config(self) -> BenchmarkConfig:
+        """The benchmark."""
+        return self.sweeps.config
+
+    def check_directories(self) -> None:
+        """Check that the directories that a new sweep reads exist; raises ConfigError."""
+        check_directories(self.config)
 
     def check(self, is_resume: bool = False) -> SweepPlan:
         """Return the plan at current prices; see preflight()."""
@@ -295,7 +298,7 @@ class BenchmarkRun:
         with owned(self.backend.store, inputs.sweep_id) as owner:
             run = in_stage("sweep", lambda: run_sweep(planned, owner, earlier_mark))
         outcomes = run.outcomes
-        asked, missing = count_points(self.config, outcomes)
+        asked, missing = planned.count_points(outcomes)
         stopped = bool(missing) and is_sweep_stopped(
             self.backend.store, inputs.sweep_id, earlier_mark
         )
@@ -303,7 +306,9 @@ class BenchmarkRun:
             raise _stopped_error(inputs.sweep_id, missing)
 
         def make() -> tuple[ScalingReport, Path]:
-            made_of = with_changes(self.source, self.backend.store, inputs.sweep_id, provenance)
+            made_of = with_changes(
+                self.preparation.source, self.backend.store, inputs.sweep_id, provenance
+            )
             return make_report(planned, outcomes, made_of)
 
         report, folder = in_stage("report", make)
@@ -347,8 +352,10 @@ class BenchmarkRun:
         self._publish_sweep_id(sweep, is_recorded=True)
         record = read_sweep_record(self.backend.store, sweep)
         self._check_config(sweep)
-        if self.source is not None:
-            check_same_objects(self.source, sweep, record["provenance"]["dataset_digest"])
+        if self.preparation.source is not None:
+            check_same_objects(
+                self.preparation.source, sweep, record["provenance"]["dataset_digest"]
+            )
         inputs = recorded_inputs(sweep, record)
         changes = self.preparation.changes_since(inputs, record["provenance"])
         if changes and not as_started:
@@ -419,7 +426,7 @@ class BenchmarkRun:
         if sweep is None or not begins_with_validation(self.backend.store, sweep):
             return False
         self._check_config(sweep)
-        check_directories(self.config)
+        self.check_directories()
         logger.info(
             "%s was interrupted during dataset validation; continuing with validation", sweep
         )

@@ -28,7 +28,7 @@ from nodesweep.flows.stages.outcomes import (
 )
 from nodesweep.polling import Clock, intervals, utc_now
 from nodesweep.scaling import names
-from nodesweep.scaling.design.base import CountAnswer, kind_of_job
+from nodesweep.scaling.design.base import CountAnswer
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize
 from nodesweep.scaling.instances.progress import SweepProgress
@@ -101,7 +101,7 @@ def _facts(planned: PlannedSweep, points: Sequence[PlannedPoint]) -> list[dict[s
             "nodes": point.nodes,
             "repeat": point.repeat,
             "batch": point.global_batch_size,
-            "kind": kind_of_job(planned.config, point.repeat),
+            "kind": planned.config.kind_of_job(point.repeat),
         }
         for point in points
     ]

@@ -9,7 +9,7 @@ import importlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,18 +109,16 @@ class Backend:
         return save_log(self.read_nodes(job_name), job_name, folder)
 
 
+_BACKENDS: dict[PlatformConfig, Backend] = {}
+
+
 def backend_of(platform: PlatformConfig) -> Backend:
     """Return the platform's backend; runs of one process share it, and so its budget of calls."""
     with _BINDING:
-        return _bound(platform)
-
-
-@lru_cache(maxsize=64)
-def _bound(platform: PlatformConfig) -> Backend:
-    module = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend")
-    backend = module.bind(platform)
-    assert isinstance(backend, Backend)
-    return backend
+        if platform not in _BACKENDS:
+            module = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend")
+            _BACKENDS[platform] = module.bind(platform)
+        return _BACKENDS[platform]
 
 
 def check_platform(backend: Backend, facts: Facts) -> Findings:

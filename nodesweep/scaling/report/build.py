@@ -27,7 +27,7 @@ from nodesweep.scaling.analysis.speedup import (
     summarise_runs,
 )
 from nodesweep.scaling.analysis.step_budget import find_missing_parts, find_step_budget
-from nodesweep.scaling.design.base import Design, Measured, Progress, kind_of_job
+from nodesweep.scaling.design.base import Design, Measured, Progress
 from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.fits.assumption import assumption
@@ -409,7 +409,7 @@ def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | N
     outcome = run.outcome
     own = {
         "used": run.used,
-        "kind": "run" if config is None else kind_of_job(config, outcome.repeat),
+        "kind": "run" if config is None else config.kind_of_job(outcome.repeat),
         "log_tail": () if outcome.completed else outcome.log_tail,
         "start": _started(outcome, reused),
         "interruptions": _whole(outcome, "interruptions"),
