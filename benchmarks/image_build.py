@@ -39,6 +39,7 @@ from typing import Any
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling.names import pretty_json
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
 from nodesweep.tasks.image.find import BuildContext, Images, find_image, read_context, zip_context
@@ -115,7 +116,7 @@ class Bench:
     def measure(self) -> Measurement:
         """Find or build the image as a run does, and measure it."""
         started = time.perf_counter()
-        images, context = Images(self._at, self._image), read_context(self._image)
+        images, context = Images(backend_of(self._at), self._image), read_context(self._image)
         found = find_image(images, context)
         if found is not None:
             return Measurement(time.perf_counter() - started, built=False)

@@ -187,7 +187,7 @@ def answer_of(
     config: BenchmarkConfig, probes: Sequence[JobOutcome], whole: Mapping[int, float]
 ) -> Recommendation:
     """Return the recommendation after validation runs that take the times in `whole`."""
-    design, progress = design_of(config), progress_of(config, probes)
+    design, progress = design_of(config.sweep), progress_of(config, probes)
     assert progress is not None
     checks = [outcome_of(nodes, repeat, whole[nodes]) for nodes, repeat in progress.next_points]
     rows, runs = summarise_runs([*probes, *checks], paired=True)

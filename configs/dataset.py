@@ -160,6 +160,10 @@ class DatasetConfig(Section):
             )
         return self
 
+    def is_data(self, name: str) -> bool:
+        """Return True if the name belongs to the dataset, hidden or not."""
+        return not self.is_table or name.endswith(self.suffixes)
+
     @property
     def may_use_spark(self) -> bool:
         """True if a Processing job checks the data, always or above a certain size."""

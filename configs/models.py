@@ -40,6 +40,7 @@ from nodesweep.configs.section import (
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.sweep import SweepConfig
 from nodesweep.configs.training import TrainingConfig
+from nodesweep.configs.validation import ValidationConfig
 
 
 class FrameworkConfig(Section):
@@ -154,6 +155,12 @@ class ImageConfig(Section):
     def build_context(self) -> Path:
         """The directory that the image is built from."""
         return Path(self.context or "../infra/image")
+
+    @property
+    def all_build_args(self) -> dict[str, str]:
+        """The build arguments, with the base image, if any, as BASE_IMAGE."""
+        base = {} if self.base_image is None else {"BASE_IMAGE": self.base_image}
+        return {**self.build_args, **base}
 
 
 class ParityConfig(Section):
@@ -358,6 +365,12 @@ class BenchmarkConfig(Section):
         """Return True if a job with this repeat number should finish early."""
         return self.sweep.rules.ends_early(self) and not self.sweep.is_validation_run(repeat)
 
+    def kind_of_job(self, repeat: int) -> Literal["run", "probe", "check"]:
+        """Return the kind of a job with this repeat number."""
+        if self.sweep.is_validation_run(repeat):
+            return "check"
+        return "probe" if self.ends_early(repeat) else "run"
+
     @model_validator(mode="after")
     def _check_build_context(self) -> Self:
         if self.runs_unmodified_container and self.image.build_args:
@@ -530,6 +543,16 @@ class BenchmarkConfig(Section):
                 "sweep": self.sweep.model_copy(update={"instance_types": None}),
             }
         )
+
+    def without_budget(self) -> BenchmarkConfig:
+        """Return the config without its budget, which covers all arms together."""
+        return self.model_copy(update={"sweep": self.sweep.model_copy(update={"budget_usd": None})})
+
+    @property
+    def validation(self) -> ValidationConfig:
+        """The dataset.validation section of a config that has one."""
+        assert self.dataset is not None and self.dataset.validation is not None
+        return self.dataset.validation
 
     def on_platform(self, platform: PlatformConfig) -> BenchmarkConfig:
         """Return a copy of the config with `platform`, e.g. at the port where it was started."""

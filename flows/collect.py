@@ -8,7 +8,7 @@ from dataclasses import replace
 from prefect import flow
 
 from nodesweep.flows.report import jobs_of_sweep, report_of_jobs
-from nodesweep.flows.scaling_benchmark import SweepResult, count_points
+from nodesweep.flows.scaling_benchmark import SweepResult
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.form import (
     EMPTY,
@@ -61,7 +61,8 @@ def collect_sweep(
         release_warm_pools(backend, sweep, [outcome.job_name for outcome in jobs.outcomes])
     if read_report_file(backend.store, sweep, names.REPORT_JSON) is None:
         # first report: the dataset's change, if any, happened during the sweep, not after it
-        changed = with_changes(remote_source(config), backend.store, sweep, jobs.provenance)
+        source = remote_source(backend, config.dataset)
+        changed = with_changes(source, backend.store, sweep, jobs.provenance)
         jobs = replace(jobs, provenance=changed)
     report, folder = report_of_jobs(sweep, jobs)
-    return SweepResult(sweep, report, folder, *count_points(config, jobs.outcomes))
+    return SweepResult(sweep, report, folder, *jobs.planned.count_points(jobs.outcomes))

@@ -17,7 +17,6 @@ from nodesweep.flows.scaling_benchmark import BenchmarkRun
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import PlannedSweep, collect_outcome
-from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
 from nodesweep.polling import utc_now
 from nodesweep.scaling import names
@@ -27,7 +26,6 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.workload import sized_steps, sizing_key, unsized_reason
-from nodesweep.scaling.secrets import remember_secrets, secrets_of
 from nodesweep.tasks.calls import prepare_store, stop_sweep_jobs
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import watch_training_jobs
@@ -60,21 +58,21 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     Args:
         config: The benchmark; its sweep.max_parallel_jobs must cover all its points.
     """
-    remember_secrets(secrets_of(config))
-    plan = preflight(config)
-    _check_all_start_at_once(config, plan)
     run = BenchmarkRun.of(config)
-    store = run.backend.store
+    store, plan = run.backend.store, run.check()
+    _check_all_start_at_once(config, plan)
     prepare_store(store)
     inputs, _ = run.start_sweep(None)
-    planned, sweep = PlannedSweep(run.backend, config, plan, inputs), inputs.sweep_id
+    planned, sweep = run.planned(plan, inputs), inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
     owner = SweepOwner(store, sweep)
     owner.leave()  # before any job starts, so that a reaper never sees a job without this mark
     accepted: list[str] = []
     refused: list[str] = []
     points, failed = list(plan.points), None
-    is_new = needs_smoke(config) and not is_code_proven(store, code_digest(config, inputs))
+    is_new = needs_smoke(config.sweep) and not is_code_proven(
+        store, code_digest(config.training, inputs)
+    )
     sizing, steps = sizing_key(config), None
     if is_new:
         points.sort(key=lambda point: point.nodes)
@@ -82,7 +80,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     try:
         for point in points:
             if sizing is not None and refused and not accepted:
-                refused.append(f"{point.key.text}: {unsized_reason(config)}")
+                refused.append(f"{point.key.text}: {unsized_reason(config.sweep)}")
                 continue
             try:
                 job = _submit_as_task(planned, point, steps)

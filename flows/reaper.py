@@ -14,10 +14,9 @@ from nodesweep.flows.stages.form import (
     ConfigVariable,
     Preset,
     Settings,
-    config_from_parameters,
+    backend_from_parameters,
     log_to_run,
 )
-from nodesweep.launch.registry import backend_of
 from nodesweep.tasks.calls import (
     find_orphans,
     find_validation_orphans,
@@ -56,7 +55,7 @@ def reaper(
             the preset.
     """
     log_to_run()
-    backend = backend_of(config_from_parameters(locals()).platform)
+    backend = backend_from_parameters(locals())
     orphans = find_orphans(backend, grace_minutes * 60)
     of_validation = find_validation_orphans(backend, grace_minutes * 60)
     for name in [*orphans, *of_validation]:

@@ -28,11 +28,11 @@ from nodesweep.flows.stages.form import (
     log_to_run,
 )
 from nodesweep.flows.stages.outcomes import PlannedSweep, collect_outcome
-from nodesweep.launch.registry import backend_of, store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
-from nodesweep.scaling.arms import Arm, Key, arm_of_job, main_arm
+from nodesweep.scaling.arms import Arm, Key, main_arm
 from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -68,12 +68,12 @@ def make_report(
     sweep, store = inputs.sweep_id, planned.backend.store
     prices = {}
     asked = [(config.node_type(each), TRAINING) for each in config.possible_types]
-    for instance, notices in look_up_prices(config.platform, asked):
+    for instance, notices in look_up_prices(planned.backend, asked):
         for notice in notices:
             logger.info("notice: %s", notice)
         prices[instance.instance_type] = price_of(instance, config.platform.region)
     if any(outcome.completed for outcome in outcomes):
-        mark_code_proven(store, code_digest(config, inputs), sweep)
+        mark_code_proven(store, code_digest(config.training, inputs), sweep)
     analyse = partial(
         analyse_sweep, sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
     )
@@ -210,6 +210,9 @@ class SweepJobs:
 def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     """Return all jobs of a sweep on the platform.
 
+    Its config is the recorded one, with the current report rules and platform, except for the
+    recorded place of the jobs.
+
     Args:
         current: A config with the sweep's platform and the report rules to use now.
         sweep_id: The sweep.
@@ -217,15 +220,19 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     Raises:
         SweepNotFound: There is no such sweep.
     """
-    record = read_sweep_record(store_of(current.platform), sweep_id)
-    config = _recorded_config(record, current, sweep_id)
+    record = read_sweep_record(backend_of(current.platform).store, sweep_id)
+    recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
+    platform = current.platform.with_jobs_of(record["config"]["platform"])
+    config = recorded.model_copy(update={"platform": platform, "report": current.report})
     plan = plan_arms(config, [config.node_type(name) for name in config.possible_types])
     backend, inputs = backend_of(config.platform), recorded_inputs(sweep_id, record)
     planned = PlannedSweep(backend, config, plan, inputs)
+    arms = {point.arm.code: point.arm for point in plan.points}
     outcomes, running = [], []
     for name in list_training_jobs(backend, sweep_id):
         job = job_status(backend, name)
-        arm, place = arm_of_job(config, name), names.parse_job_name(name)
+        place = names.parse_job_name(name)
+        arm = arms.get(place.arm) if place is not None else None
         if job is None or arm is None or place is None:
             continue
         if not job.has_ended:
@@ -249,15 +256,3 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
             f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`"
         )
     return make_report(jobs.planned, jobs.outcomes, jobs.provenance)
-
-
-def _recorded_config(
-    record: Mapping[str, Any], current: BenchmarkConfig, sweep_id: str
-) -> BenchmarkConfig:
-    """Return the sweep's recorded config with the current platform and report section.
-
-    The record determines where on the platform the jobs are.
-    """
-    recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
-    platform = current.platform.with_jobs_of(record["config"]["platform"])
-    return recorded.model_copy(update={"platform": platform, "report": current.report})

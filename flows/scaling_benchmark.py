@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from nodesweep.configs.load import check_directories, parse_config
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, SweepConfig
 from nodesweep.errors import (
     InputsChanged,
     PointsMissing,
@@ -58,9 +57,7 @@ from nodesweep.flows.stages.sweep import log_plan, run_sweep
 from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.scaling.instances.progress import asked_keys, keys_done
 from nodesweep.scaling.job import ResolvedInputs
-from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.report import ScalingReport
@@ -68,9 +65,9 @@ from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.secrets import hide_in_config, remember_secrets, secrets_of
 from nodesweep.tasks.calls import prepare_store, read_sweep_record
 from nodesweep.tasks.cancelling import is_cancel
-from nodesweep.tasks.dataset.remote.objects import RemoteSource
 from nodesweep.tasks.image.find import Images
 from nodesweep.tasks.jobs.quota import check_limit
+from nodesweep.tasks.jobs.source import LocalCode
 from nodesweep.tasks.sweeps.board import name_flow_run
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
 from nodesweep.tasks.sweeps.folder import (
@@ -191,25 +188,17 @@ def scaling_benchmark(
     """
     config = config_from_parameters(dict(locals()))
     is_resume = resume or sweep_id is not None
+    run = BenchmarkRun.of(config)
     if not is_resume:  # a resumed sweep already has its inputs
-        check_directories(config)
+        run.check_directories()
     log_to_run()
     with deadline(timeout_hours):
-        result = run_benchmark(config, sweep_id, is_resume, as_started)
-    check_points(config, result)
+        result = run.run(sweep_id, is_resume, as_started)
+    check_points(config.sweep, result)
     if compare_tolerance is not None:
-        alarm_on_regression(config, result.report, compare_tolerance, compare_reference)
+        store = run.backend.store
+        alarm_on_regression(store, config.name, result.report, compare_tolerance, compare_reference)
     return result
-
-
-def run_benchmark(
-    config: BenchmarkConfig,
-    sweep_id: str | None = None,
-    resume: bool = False,
-    as_started: bool = False,
-) -> SweepResult:
-    """Run a sweep of the config and write its report; see BenchmarkRun.run()."""
-    return BenchmarkRun.of(config).run(sweep_id, resume, as_started)
 
 
 @dataclass(frozen=True)
@@ -224,26 +213,40 @@ class BenchmarkRun:
     """A run of one config's benchmark.
 
     Attributes:
-        config: The benchmark.
         backend: The platform's backend.
-        sweeps: The sweeps of exactly this config.
-        source: The dataset in S3, or None if it is not used in place.
-        preparation: Prepares the inputs of a sweep.
+        sweeps: Those of exactly this config.
+        preparation: Prepares their inputs.
     """
 
-    config: BenchmarkConfig
     backend: Backend
     sweeps: Sweeps
-    source: RemoteSource | None
     preparation: Preparation
 
     @classmethod
     def of(cls, config: BenchmarkConfig) -> BenchmarkRun:
-        """Return the config's run, without calling the platform."""
-        backend, source = backend_of(config.platform), remote_source(config)
-        images = Images(config.platform, config.image)
-        preparation = Preparation(config, backend, images, source)
-        return cls(config, backend, Sweeps(backend.store, config), source, preparation)
+        """Return the config's run, without calling the platform; its secrets are masked."""
+        remember_secrets(secrets_of(config))
+        backend = backend_of(config.platform)
+        images, source = Images(backend, config.image), remote_source(backend, config.dataset)
+        preparation = Preparation(config, backend, images, LocalCode.of(config), source)
+        return cls(backend, Sweeps(backend.store, config), preparation)
+
+    @property
+    def config(self) -> BenchmarkConfig:
+        """The benchmark."""
+        return self.sweeps.config
+
+    def check_directories(self) -> None:
+        """Check that the directories that a new sweep reads exist; raises ConfigError."""
+        check_directories(self.config)
+
+    def check(self, is_resume: bool = False) -> SweepPlan:
+        """Return the plan at current prices; see preflight()."""
+        return preflight(self.config, is_resume)
+
+    def planned(self, plan: SweepPlan, inputs: ResolvedInputs) -> PlannedSweep:
+        """Return a sweep of this benchmark."""
+        return PlannedSweep(self.backend, self.config, plan, inputs)
 
     def run(self, sweep_id: str | None, resume: bool, as_started: bool) -> SweepResult:
         """Run a sweep and write its report within a flow run; a retry continues its own sweep.
@@ -255,12 +258,11 @@ class BenchmarkRun:
                 one.
             as_started: With `resume`, use the recorded inputs even if they have changed here since.
         """
-        remember_secrets(secrets_of(self.config))
         sweep = self._sweep_to_run(sweep_id, resume)
         begun_with: _EarlierRun | None = None
 
         def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
-            plan = preflight(self.config, is_resume=resume)
+            plan = self.check(is_resume=resume)
             check_limit(self.config.sweep.concurrency_limit, max(self.config.sweep.arm_jobs))
             warn_of_leases_in_memory(self.config.sweep.concurrency_limit)
             prepare_store(self.backend.store)
@@ -287,7 +289,7 @@ class BenchmarkRun:
                 owner = SweepOwner(self.backend.store, sweep)
                 end_sweep(self.backend, self.config.sweep.on_cancel, sweep, (), error, owner)
             raise
-        planned = PlannedSweep(self.backend, self.config, plan, inputs)
+        planned = self.planned(plan, inputs)
         log_plan(planned)
         if recorded and begun_with is None:
             # the platform did not respond before, so the current mark is from an earlier stop
@@ -296,7 +298,7 @@ class BenchmarkRun:
         with owned(self.backend.store, inputs.sweep_id) as owner:
             run = in_stage("sweep", lambda: run_sweep(planned, owner, earlier_mark))
         outcomes = run.outcomes
-        asked, missing = count_points(self.config, outcomes)
+        asked, missing = planned.count_points(outcomes)
         stopped = bool(missing) and is_sweep_stopped(
             self.backend.store, inputs.sweep_id, earlier_mark
         )
@@ -304,7 +306,9 @@ class BenchmarkRun:
             raise _stopped_error(inputs.sweep_id, missing)
 
         def make() -> tuple[ScalingReport, Path]:
-            made_of = with_changes(self.source, self.backend.store, inputs.sweep_id, provenance)
+            made_of = with_changes(
+                self.preparation.source, self.backend.store, inputs.sweep_id, provenance
+            )
             return make_report(planned, outcomes, made_of)
 
         report, folder = in_stage("report", make)
@@ -348,8 +352,10 @@ class BenchmarkRun:
         self._publish_sweep_id(sweep, is_recorded=True)
         record = read_sweep_record(self.backend.store, sweep)
         self._check_config(sweep)
-        if self.source is not None:
-            check_same_objects(self.source, sweep, record["provenance"]["dataset_digest"])
+        if self.preparation.source is not None:
+            check_same_objects(
+                self.preparation.source, sweep, record["provenance"]["dataset_digest"]
+            )
         inputs = recorded_inputs(sweep, record)
         changes = self.preparation.changes_since(inputs, record["provenance"])
         if changes and not as_started:
@@ -420,7 +426,7 @@ class BenchmarkRun:
         if sweep is None or not begins_with_validation(self.backend.store, sweep):
             return False
         self._check_config(sweep)
-        check_directories(self.config)
+        self.check_directories()
         logger.info(
             "%s was interrupted during dataset validation; continuing with validation", sweep
         )
@@ -460,19 +466,11 @@ def _earlier_run(store: Store, sweep: str | None) -> _EarlierRun | None:
     return None
 
 
-def count_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> tuple[int, int]:
-    """Return the number of planned points, and the number of those without a completed run."""
-    asked, done = asked_keys(config, outcomes), keys_done(config, outcomes)
-    return len(asked), sum(key not in done for key in asked)
-
-
-def check_points(
-    config: BenchmarkConfig, result: SweepResult, is_report_shown: bool = False
-) -> None:
+def check_points(section: SweepConfig, result: SweepResult, is_report_shown: bool = False) -> None:
     """Check that enough points have a completed run for the sweep to count as done.
 
     Args:
-        config: The sweep's config.
+        section: The config's sweep section.
         result: The result of its flow.
         is_report_shown: True if the user has seen the report, which has the failed jobs' logs.
 
@@ -480,7 +478,7 @@ def check_points(
         PointsMissing: Too few points have a completed run, or the sweep was abandoned.
     """
     done = result.planned_points - result.missing_points
-    wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
+    wanted = min(section.min_points or result.planned_points, result.planned_points)
     if done < wanted or result.given_up is not None:
         why = [] if is_report_shown else failure_lines(result.report)
         missing = (

@@ -11,7 +11,7 @@ from nodesweep.flows.stages.form import (
     Preset,
     Settings,
     SweepId,
-    config_from_parameters,
+    backend_from_parameters,
     log_to_run,
 )
 from nodesweep.tasks.sweeps.stop import stop_whole_sweep
@@ -35,4 +35,4 @@ def stop_sweep(
             the preset.
     """
     log_to_run()
-    return stop_whole_sweep(config_from_parameters(locals()).platform, sweep_id)
+    return stop_whole_sweep(backend_from_parameters(locals()), sweep_id)

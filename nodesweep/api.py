@@ -210,7 +210,7 @@ def run(config: BenchmarkConfig, *, resume: str | None = None) -> Report:
             resume=resume is not None,
             as_started=False,
         )
-        check_points(benchmark, result)
+        check_points(benchmark.sweep, result)
     return Report(result.report)
 
 

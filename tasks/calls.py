@@ -7,7 +7,7 @@ run a flow call the functions directly.
 from __future__ import annotations
 
 from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS
-from nodesweep.launch.registry import check_account
+from nodesweep.launch import registry
 from nodesweep.tasks.dataset import files, validation
 from nodesweep.tasks.dataset.remote import objects
 from nodesweep.tasks.dataset.remote import validation as remote_validation
@@ -18,7 +18,7 @@ from nodesweep.tasks.report import history, pricing, publish
 from nodesweep.tasks.sweeps import folder, orphans, records, stopping
 from nodesweep.tasks.task import as_task
 
-check_platform = as_task("preflight-online", check_account, **TASK_OPTIONS)
+check_platform = as_task("preflight-online", registry.check_platform, **TASK_OPTIONS)
 look_up_prices = as_task("look-up-prices", pricing.current_prices, **TASK_OPTIONS)
 announce_budget = as_task("announce-budget", publish.announce_budget, **TASK_OPTIONS)
 

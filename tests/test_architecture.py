@@ -243,6 +243,69 @@ def test_no_further_folders_import_each_other_in_circles() -> None:
     }
 
 
+CONFIG_CLASSES = {"BenchmarkConfig", "PlatformConfig"}
+CONFIG_NAMES = {"config", "platform"}
+MOST_CONFIG_PASSES = 60
+"""Below the flow's start, functions take a handle, a section or a value; lower it as passes go."""
+
+
+def config_passes(text: str) -> list[str]:
+    """Return the arguments of calls that are a whole config or its platform section.
+
+    What has an annotation counts by its class, so another name hides nothing and a section is none;
+    anything else counts by its name.
+    """
+    found = []
+
+    def is_config(node: ast.expr, known: dict[str, bool]) -> bool:
+        if isinstance(node, ast.Attribute):
+            return node.attr in CONFIG_NAMES
+        return isinstance(node, ast.Name) and known.get(node.id, node.id in CONFIG_NAMES)
+
+    def visit(node: ast.AST, known: dict[str, bool]) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            known = known | {
+                each.arg: ast.unparse(each.annotation).removesuffix(" | None") in CONFIG_CLASSES
+                for each in arguments
+                if each.annotation is not None
+            }
+        if isinstance(node, ast.Call) and ast.unparse(node.func) not in {"getattr", "isinstance"}:
+            given = (*node.args, *(keyword.value for keyword in node.keywords))
+            found.extend(ast.unparse(each) for each in given if is_config(each, known))
+        for child in ast.iter_child_nodes(node):
+            visit(child, known)
+
+    visit(ast.parse(text), {})
+    return found
+
+
+def test_a_config_that_is_passed_on_is_found_by_any_name() -> None:
+    text = """
+def make(asked: BenchmarkConfig, config: DatasetConfig, own: PlatformConfig | None) -> None:
+    first(asked, config, asked.training, platform=own)
+    isinstance(own, SlurmPlatform)
+    second(facts.config.platform, config.name, Third.of(planned.config))
+    fourth(lambda: fifth(config, platform))
+"""
+    assert config_passes(text) == [
+        "asked", "own", "facts.config.platform", "planned.config", "platform"
+    ]  # fmt: skip
+
+
+def test_the_config_is_passed_on_no_more_often_than_now() -> None:
+    passes = {
+        path.relative_to(REPOSITORY).as_posix(): config_passes(path.read_text(encoding="utf-8"))
+        for path in FILES
+    }
+    counts = {
+        name: len(found)
+        for name, found in passes.items()
+        if found and name.startswith(("flows/", "tasks/", "nodesweep/launch/"))
+    }
+    assert sum(counts.values()) <= MOST_CONFIG_PASSES, counts
+
+
 DESIGN_FILES = ("configs/designs.py", "nodesweep/scaling/design/")
 # Branches on the design elsewhere. None may be added; take out what is gone.
 DESIGN_BRANCHES = {"configs/sweep.py": ["self.probe or ProbeConfig()"]}

@@ -308,12 +308,12 @@ from nodesweep.configs.load import load_config
 from nodesweep.tasks.dataset import files as dataset
 from nodesweep.tasks.dataset import sending
 from nodesweep.aws.platform import aws_client
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of
 
 config = load_config(Path(sys.argv[1]))
 files = dataset.scan_directory(config.dataset)
 s3 = aws_client("s3", config.platform)
-store_of(config.platform).prepare()
+backend_of(config.platform).store.prepare()
 sending.SINGLE_PUT_BYTES = sending.PART_BYTES
 parts = []
 

@@ -112,7 +112,7 @@ def upload_ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
     s3 = aws_client("s3", at)
     s3.list_buckets()  # the first call loads botocore's models
     wall, cpu = time.perf_counter(), time.process_time()
-    result = upload(s3, scan_directory(config), config, at)
+    result = upload(s3, scan_directory(config), config.name, at.bucket, at.prefix)
     return {
         "wall_seconds": round(time.perf_counter() - wall, 3),
         "cpu_seconds": round(time.process_time() - cpu, 3),

@@ -40,6 +40,7 @@ from nodesweep.configs.presets import (
 from nodesweep.configs.section import MAY_BE_SECRET, marked_fields
 from nodesweep.configs.settings import settings_schema
 from nodesweep.configs.sweep import DEFAULT_REPEATS
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.tasks.cancelling import has_deployment
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -201,6 +202,11 @@ def config_from_parameters(parameters: Mapping[str, Any]) -> BenchmarkConfig:
     ):  # an API caller can bypass the form's validation
         check_allowlists(config, os.environ)
     return config
+
+
+def backend_from_parameters(parameters: Mapping[str, Any]) -> Backend:
+    """Return the backend of the config for a run's parameters."""
+    return backend_of(config_from_parameters(parameters).platform)
 
 
 def _config_from_form(preset: str, parameters: Mapping[str, Any]) -> BenchmarkConfig:

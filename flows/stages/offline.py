@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.scaling import names
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.specs import build_spec
@@ -26,6 +26,11 @@ class CheckedSweep:
 
     facts: Facts
     findings: Findings
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of its platform."""
+        return backend_of(self.facts.config.platform)
 
 
 def check_offline(
@@ -49,8 +54,7 @@ def check_requests(checked: CheckedSweep) -> CheckedSweep:
     """
     if checked.findings.problems:
         return checked
-    facts, config = checked.facts, checked.facts.config
-    backend = backend_of(config.platform)
+    facts, config, backend = checked.facts, checked.facts.config, checked.backend
     has_code = config.training.source_dir is not None
     code = backend.code_uri("code/0/code.tar.gz") if has_code else None
     sweep = names.sweep_id(config, datetime.now(UTC))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from nodesweep.events import event_extra
 from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.saved_logs import log_tail
 from nodesweep.scaling import names
+from nodesweep.scaling.instances.progress import count_points
 from nodesweep.scaling.job import JobStatus, ResolvedInputs
 from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_contended
 from nodesweep.scaling.outcome.logged import (
@@ -36,6 +38,10 @@ class PlannedSweep:
     config: BenchmarkConfig
     plan: SweepPlan
     inputs: ResolvedInputs
+
+    def count_points(self, outcomes: Sequence[JobOutcome]) -> tuple[int, int]:
+        """Return the number of planned points, and of those that have no completed run."""
+        return count_points(self.config, outcomes)
 
 
 def collect_outcome(

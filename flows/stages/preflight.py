@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.offline import (
     CheckedSweep,
     check_offline,
@@ -21,9 +21,8 @@ from nodesweep.flows.stages.offline import (
     recheck,
 )
 from nodesweep.imports import begin_imports
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import Backend, check_platform
 from nodesweep.scaling.analysis.price import Price, price_of
-from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.preflight.facts import with_arms
@@ -57,12 +56,11 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
     checked = check_offline(config, os.environ, is_resume)
     _announce_and_raise(checked)
     validates = config.dataset is not None and config.dataset.is_table
-    backend = backend_of(config.platform)
     begin_imports(
         *(
             _FOR_A_REPORT
             if is_resume
-            else (*backend.slow_modules, *(_FOR_A_DATASET if validates else ()))
+            else (*checked.backend.slow_modules, *(_FOR_A_DATASET if validates else ()))
         )
     )
     from nodesweep.tasks import calls  # `plan --online` needs no Prefect
@@ -76,25 +74,24 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
 
 def check_account(
     checked: CheckedSweep,
-    prices: Callable[[PlatformConfig, Sequence[PriceQuery]], list[PricedType]] = current_prices,
-    run_rules: Callable[[Facts], Findings] | None = None,
+    prices: Callable[[Backend, Sequence[PriceQuery]], list[PricedType]] = current_prices,
+    run_rules: Callable[[Backend, Facts], Findings] = check_platform,
 ) -> CheckedSweep:
     """Return the sweep at current prices, with the findings of the account rules.
 
-    `run_rules` runs the rules in a Prefect task; None runs them without Prefect.
+    A run passes the Prefect tasks for `prices` and `run_rules`.
     """
-    facts = checked.facts
-    platform = facts.config.platform
+    facts, backend = checked.facts, checked.backend
     queries = [(arm.instance, TRAINING) for arm in facts.each]
     if facts.validation_instance is not None:
         queries.append((facts.validation_instance, PROCESSING))
-    priced = prices(platform, queries)
+    priced = prices(backend, queries)
     notices = [notice for _, its_notices in priced for notice in its_notices]
     validation_price: Price | None = None
     if facts.validation_instance is not None:
-        validation_price = price_of(priced.pop()[0], platform.region)
+        validation_price = price_of(priced.pop()[0], facts.config.platform.region)
     instances = [instance for instance, _ in priced]
-    found = (run_rules or backend_of(platform).check_account)(facts)
+    found = run_rules(backend, facts)
     plan = plan_arms(facts.config, instances, validation_price)
     [main, *_] = [
         each for each in instances if each.instance_type == facts.config.training.instance_type
@@ -104,9 +101,8 @@ def check_account(
 
 
 def _announce_and_raise(checked: CheckedSweep) -> None:
-    config, plan = checked.facts.config, checked.facts.plan
-    if problem := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
+    if problem := checked.facts.budget_problem:
         from nodesweep.tasks.calls import announce_budget
 
-        announce_budget(config.name, problem)
+        announce_budget(checked.facts.config.name, problem)
     raise_if_refused(checked)

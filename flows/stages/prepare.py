@@ -44,14 +44,14 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteSource
 from nodesweep.tasks.dataset.validation import check_age
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 from nodesweep.tasks.image.bases import with_container
-from nodesweep.tasks.image.find import BuildContext, Image, Images, build_arguments, read_context
+from nodesweep.tasks.image.find import BuildContext, Image, Images, read_context
 from nodesweep.tasks.image.packages import (
     REQUIREMENTS_FILE,
     build_failure_remedy,
     read_requirements,
     write_layer,
 )
-from nodesweep.tasks.jobs.source import code_uri
+from nodesweep.tasks.jobs.source import LocalCode, code_uri
 
 logger = logging.getLogger("nodesweep.prepare")
 _OF_DATASET, _OF_IMAGE = (
@@ -87,13 +87,15 @@ class Preparation:
     Attributes:
         config: The benchmark.
         backend: The platform's backend.
-        images: The config's images.
-        source: The dataset in S3, or None if it is not used in place.
+        images: Its images.
+        code: Its code on this machine.
+        source: The place of its dataset; None if it is not used in place in S3.
     """
 
     config: BenchmarkConfig
     backend: Backend
     images: Images
+    code: LocalCode
     source: RemoteSource | None
 
     def prepare_inputs(self, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
@@ -129,7 +131,7 @@ class Preparation:
                     stack.enter_context(stopping_build_on_error(building))
                 dataset = send()
                 code = (
-                    upload_source(self.backend, self.config, layer is None)
+                    upload_source(self.backend, self.code, layer is None)
                     if self.config.training.source_dir
                     else None
                 )
@@ -186,7 +188,7 @@ class Preparation:
             return None
         try:
             is_same = inputs.source_uri == code_uri(
-                self.backend, self.config, with_requirements="image_base_uri" not in provenance
+                self.backend, self.code, with_requirements="image_base_uri" not in provenance
             )
         except PreflightRefused as error:
             return error.problems[0]
@@ -231,7 +233,7 @@ class Preparation:
         return self._packages_change(inputs, began_with) if "image_base_uri" in provenance else None
 
     def _packages_change(self, inputs: ResolvedInputs, base_uri: str) -> str | None:
-        packages = read_requirements(self.config)
+        packages = self._requirements()
         if packages is not None and packages.at_start is None:
             with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
                 context = self._read_layer(base_uri, packages, Path(scratch))
@@ -319,7 +321,10 @@ class Preparation:
     def _read_context(self) -> BuildContext:
         """Return the build context, with base images pinned by digest if known."""
         image = self._with_container()
-        return read_context(image, pin_base_images(self.images, build_arguments(image)))
+        return read_context(image, pin_base_images(self.images, image.all_build_args))
+
+    def _requirements(self) -> Requirements | None:
+        return read_requirements(self.config.training, self.config.platform.fixed_image)
 
     def _packages(self) -> Requirements | None:
         """Return the code's requirements; log the reason if they cannot become an image layer.
@@ -327,7 +332,7 @@ class Preparation:
         An unmodified container or an existing image does not need the ECR repository
         image.repository; a layer on top of it does.
         """
-        packages = read_requirements(self.config)
+        packages = self._requirements()
         if packages is None:
             return None
         needs_repository = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RegressionEstablished
-from nodesweep.launch.registry import store_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import join_words
@@ -26,12 +24,17 @@ logger = logging.getLogger("nodesweep.regression")
 
 
 def alarm_on_regression(
-    config: BenchmarkConfig, report: ScalingReport, tolerance: float, reference: str | None = None
+    store: Store,
+    name: str,
+    report: ScalingReport,
+    tolerance: float,
+    reference: str | None = None,
 ) -> TrendVerdict | None:
     """Check the sweep against its trend's control chart, and store the verdict in the bucket.
 
     Args:
-        config: The benchmark.
+        store: The store of the benchmark's history.
+        name: The benchmark's name.
         report: The sweep's report.
         tolerance: Fraction by which a sweep may be slower.
         reference: First sweep from which the level is learned, or None for the trend's first.
@@ -43,8 +46,7 @@ def alarm_on_regression(
         RegressionEstablished: The sweep raises an alarm; the event has been sent.
         HistoryError: The trend has no sweep `reference`.
     """
-    store = store_of(config.platform)
-    trends = _trends(store, config.name, report)
+    trends = _trends(store, name, report)
     earlier = {sweep for trend in trends for sweep in trend.sweeps} - {report.sweep_id}
     own_type = [
         trend
@@ -71,7 +73,7 @@ def alarm_on_regression(
                 " conditions",
                 report.sweep_id,
                 len(earlier),
-                config.name,
+                name,
             )
         verdict = judge_trend(trend, tolerance, reference, report.sweep_id)
         _store_verdict(store, verdict)

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
 from nodesweep.events import event_extra
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.calls import describe_remote_dataset
@@ -31,11 +32,9 @@ _CHANGE = "dataset_change"
 """Key in a sweep's provenance for the change to its dataset, as text; absent if unchanged."""
 
 
-def remote_source(config: BenchmarkConfig) -> RemoteSource | None:
+def remote_source(backend: Backend, section: DatasetConfig | None) -> RemoteSource | None:
     """Return the config's dataset in S3, or None if it is elsewhere or there is none."""
-    section = config.dataset
-    is_remote = section is not None and section.is_remote
-    return RemoteSource(config.platform, section) if section and is_remote else None
+    return RemoteSource(backend, section) if section is not None and section.is_remote else None
 
 
 def check_unchanged(source: RemoteSource, validated: RemoteDataset) -> None:

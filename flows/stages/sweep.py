@@ -28,13 +28,12 @@ from nodesweep.flows.stages.outcomes import (
 )
 from nodesweep.polling import Clock, intervals, utc_now
 from nodesweep.scaling import names
-from nodesweep.scaling.design.base import CountAnswer, kind_of_job
+from nodesweep.scaling.design.base import CountAnswer
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize
 from nodesweep.scaling.instances.progress import SweepProgress
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import JobOutcome
-from nodesweep.scaling.planning.fallbacks import selected_type
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.specs import build_spec
@@ -78,7 +77,7 @@ def log_plan(planned: PlannedSweep) -> None:
     logger.info(
         "sweep %s: %s",
         sweep,
-        design_of(config).jobs_text.format(most),
+        design_of(config.sweep).jobs_text.format(most),
         extra=event_extra(
             "sweep-planned",
             stage="sweep",
@@ -102,7 +101,7 @@ def _facts(planned: PlannedSweep, points: Sequence[PlannedPoint]) -> list[dict[s
             "nodes": point.nodes,
             "repeat": point.repeat,
             "batch": point.global_batch_size,
-            "kind": kind_of_job(planned.config, point.repeat),
+            "kind": planned.config.kind_of_job(point.repeat),
         }
         for point in points
     ]
@@ -265,7 +264,7 @@ class _Sweep:
             )
 
     def _log_selected_type(self) -> None:
-        selected = selected_type(self.config, self.queue.outcomes)
+        selected = self.queue.selected_type
         if selected is not None and self._logged_type is None:
             logger.info("the first job got %s, so all others use it, too", selected)
         self._logged_type = selected

@@ -17,7 +17,6 @@ from typing import Any
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.configs.validation import ValidationConfig
 from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
@@ -34,7 +33,6 @@ from nodesweep.scaling.planning.validation import (
     choose_engine,
     size_hint,
     spark_image,
-    validation_section,
 )
 from nodesweep.tasks.calls import (
     find_image,
@@ -47,7 +45,7 @@ from nodesweep.tasks.calls import (
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteSource
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.image.find import Images, build_arguments, read_context
+from nodesweep.tasks.image.find import Images, read_context
 from nodesweep.tasks.processing.jobs import (
     failure_text,
     sweep_stopped,
@@ -126,17 +124,13 @@ class Validation:
         report = report_of(verdict, section, dataset, datetime.now(UTC))
         return report, {**recorded, **job}
 
-    @property
-    def _asked(self) -> ValidationConfig:
-        return validation_section(self.config)
-
     def _image_uri(self) -> str:
         """Return the Spark image, pinned by digest: configured, found in ECR or newly built."""
-        image = spark_image(self.config)
+        image = spark_image(self.config.image, self.config.validation)
         if image.uri is not None:
             return image.uri
-        images = Images(self.config.platform, image)
-        context = read_context(image, pin_base_images(images, build_arguments(image)))
+        images = Images(self.backend, image)
+        context = read_context(image, pin_base_images(images, image.all_build_args))
         found = find_image(images, context)
         if found is None:
             building = start_build(images, context)
@@ -147,8 +141,8 @@ class Validation:
 
     def _price(self) -> Price:
         """Return the hourly price of one instance of the job."""
-        instance = load_catalogue().get(self._asked.instance_type)
-        [(priced, notices)] = look_up_prices(self.config.platform, [(instance, PROCESSING)])
+        instance = load_catalogue().get(self.config.validation.instance_type)
+        [(priced, notices)] = look_up_prices(self.backend, [(instance, PROCESSING)])
         for notice in notices:
             logger.info("notice: %s", notice, extra=_OF_DATASET)
         return price_of(priced, self.config.platform.region)
@@ -165,14 +159,16 @@ class Validation:
         Raises:
             ValidationJobFailed: No attempt produced a verdict.
         """
-        asked, digest = self._asked, hashlib.sha256(document).hexdigest()
+        asked, digest = self.config.validation, hashlib.sha256(document).hexdigest()
         spent_usd, failed, left = 0.0, "", self.config.sweep.max_attempts
         for attempt in range(1, _MOST_JOBS + 1):
             request = build_validation_request(self.config, sweep, image_uri, digest, attempt)
             name = request["ProcessingJobName"]
             before = validation_job_status(self.backend, name)
             if before is None:
-                if problem := attempt_budget_problem(self.config, spent_usd, price):
+                if problem := attempt_budget_problem(
+                    self.config.sweep.budget_usd, asked, spent_usd, price
+                ):
                     raise JobRefused(problem)
                 logger.info(
                     "%s: %d x %s, at most %d s",
@@ -215,7 +211,7 @@ class Validation:
         return self.backend.read_log(ended, folder)
 
     def _usd(self, ended: JobStatus, price: Price) -> float | None:
-        return node_cost_usd(self._asked.instance_count, ended.billed_seconds, price)
+        return node_cost_usd(self.config.validation.instance_count, ended.billed_seconds, price)
 
     def _job_record(
         self,
@@ -226,7 +222,7 @@ class Validation:
         spent_usd: float,
     ) -> dict[str, Any]:
         """Return the job's entry in the sweep's record and report; its cost covers all attempts."""
-        asked = self._asked
+        asked = self.config.validation
         return {
             "job": ended.name,
             "image": image_uri,

@@ -189,7 +189,7 @@ def run(
         except PointsMissing as error:  # raised again by check_points(), after the report
             result = error.result
     show(result.report, result.folder)
-    check_points(benchmark, result, is_report_shown=True)
+    check_points(benchmark.sweep, result, is_report_shown=True)
     offer_trial(benchmark, result.report)
 
 
@@ -272,7 +272,7 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     show(collected.report, collected.folder)
     from nodesweep.flows.scaling_benchmark import check_points
 
-    check_points(benchmark, collected, is_report_shown=True)
+    check_points(benchmark.sweep, collected, is_report_shown=True)
 
 
 @main.command(short_help="Show what would run and its maximum cost.")
@@ -477,9 +477,10 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
         )
         return
     with command_session():
+        from nodesweep.launch.registry import backend_of
         from nodesweep.tasks.sweeps.stop import stop_whole_sweep
 
-        stopped = stop_whole_sweep(platform, sweep_id)
+        stopped = stop_whole_sweep(backend_of(platform), sweep_id)
     print_text(
         "\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job"
     )

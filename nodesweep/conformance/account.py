@@ -11,12 +11,13 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.conformance.check import Contradicted, NoEvidence, Shape, Unmet
 from nodesweep.conformance.trial import Trial
 from nodesweep.errors import error_code
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.preflight.online import ACCOUNT_RULES, run_account_rules
 from nodesweep.launch.sagemaker.preflight.rule import RuleContext
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.tasks.image.bases import pin_base_images
-from nodesweep.tasks.image.find import Images, build_arguments, read_context
+from nodesweep.tasks.image.find import Images, read_context
 from nodesweep.tasks.report.pricing import NoPrice, query_price
 
 LARGEST = Shape("two-node job", nodes=2)
@@ -78,7 +79,9 @@ def base_image(trial: Trial) -> Mapping[str, Any]:
     config = trial.facts(LARGEST).config
     if trial.instance.emulated or config.image.uri is not None:
         raise Unmet("the image has no base image in another account")
-    pinned = pin_base_images(Images(trial.platform, config.image), build_arguments(config.image))
+    pinned = pin_base_images(
+        Images(backend_of(trial.platform), config.image), config.image.all_build_args
+    )
     bases = read_context(config.image, pinned).bases
     if not pinned:
         raise NoEvidence(f"the registry returned no digest for {', '.join(bases)}")

@@ -237,7 +237,7 @@ def batch_queue(trial: Trial) -> Mapping[str, Any]:
     if platform.batch is None:
         raise Unmet("the config has no platform.batch")
     job = trial.completed(ONE)
-    name = own_name(platform, job.spec.name)
+    name = own_name(backend_of(platform), job.spec.name)
     expected = f"{PREFIX}{payload_name(job.spec.name)}"
     if not re.fullmatch(rf"{expected}[0-9a-f]{{32}}", name):
         raise Contradicted(f"the queue's training job is {name}, not {expected} plus 32 hex digits")

@@ -28,7 +28,7 @@ from nodesweep.conformance.jobs import TWO
 from nodesweep.conformance.registry import CHECKS
 from nodesweep.conformance.trial import Trial
 from nodesweep.errors import NodesweepError, PreflightRefused, error_code, is_transient
-from nodesweep.launch.registry import backend_of, store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE
 from nodesweep.scaling import names
 from nodesweep.scaling.rules import offline
@@ -290,7 +290,9 @@ def run_checks(
                 check = line.check
                 if check.pays and trial.owner is None:
                     # so that a reaper does not take the jobs for orphans
-                    trial.owner = stack.enter_context(owned(store_of(trial.platform), trial.sweep))
+                    trial.owner = stack.enter_context(
+                        owned(backend_of(trial.platform).store, trial.sweep)
+                    )
                 record.begin(line.usd or 0.0)
                 entry = outcome(check, trial, record.content["platform"])
                 record.keep(check, entry)

@@ -17,7 +17,7 @@ from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
-from nodesweep.scaling.planning.validation import spark_image, validation_bound, validation_section
+from nodesweep.scaling.planning.validation import spark_image, validation_bound
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.processing.jobs import (
     failure_text,
@@ -51,7 +51,7 @@ def spark_build_bound(config: BenchmarkConfig) -> Bound:
     """Return the maximum cost of building the Spark image."""
     if config.dataset is None or not config.dataset.may_use_spark:
         return 0.0, _NO_SPARK
-    image = spark_image(config)
+    image = spark_image(config.image, config.validation)
     return build_bound(config.model_copy(update={"image": image}))
 
 
@@ -65,7 +65,7 @@ def processing_bound(config: BenchmarkConfig) -> Bound:
     """Return the maximum cost of the validation, at the training price of the same instance."""
     if config.dataset is None or not config.dataset.may_use_spark:
         return 0.0, _NO_SPARK
-    instance = config.node_type(validation_section(config).instance_type)
+    instance = config.node_type(config.validation.instance_type)
     if instance.emulated:
         return 0.0, "emulated nodes cost nothing"
     once = config.sweep.model_copy(update={"max_attempts": 1})
@@ -90,7 +90,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     if section is None or not section.may_use_spark:
         raise Unmet("dataset.validation does not select Spark for a dataset in S3")
     there = trial.dataset_in_s3()
-    image = trial.built(spark_image(config))
+    image = trial.built(spark_image(config.image, config.validation))
     document = names.pretty_json(request_document(section, there))
     digest = hashlib.sha256(document).hexdigest()
     request = build_validation_request(config, trial.sweep, image.uri, digest)
@@ -104,7 +104,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
         name,
         config.sweep.poll_interval_seconds,
         config.sweep.queue_deadline_seconds,
-        validation_section(config).max_runtime_seconds,
+        config.validation.max_runtime_seconds,
     )
     if not ended.completed:
         raise NoEvidence(failure_text(backend, ended))

@@ -36,8 +36,8 @@ from nodesweep.tasks.dataset.remote.objects import (
 )
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
-from nodesweep.tasks.image.find import Image, Images, build_arguments, find_image, read_context
-from nodesweep.tasks.jobs.source import upload_source
+from nodesweep.tasks.image.find import Image, Images, find_image, read_context
+from nodesweep.tasks.jobs.source import LocalCode, upload_source
 from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.sweeps.owner import SweepOwner
 from nodesweep.tasks.sweeps.stopping import release_pools_now, stop_sweep_jobs_now
@@ -123,8 +123,8 @@ class Trial:
         """Return the image of a build context, found in the registry or built now."""
         if image.uri is not None:
             return Image(image.uri, None, built=False)
-        images = Images(self.platform, image)
-        pinned = pin_base_images(images, build_arguments(image))
+        images = Images(backend_of(self.platform), image)
+        pinned = pin_base_images(images, image.all_build_args)
         context = read_context(image, pinned)
         found = find_image(images, context)
         if found is not None:
@@ -151,7 +151,9 @@ class Trial:
                 here = scan_directory(section)
                 uri = upload_dataset(backend, section, here).uri
                 folders = channel_folders(section, [file.name for file in here.files])
-            code = upload_source(backend, config, True) if config.training.source_dir else None
+            code = None
+            if config.training.source_dir is not None:
+                code = upload_source(backend, LocalCode.of(config), True)
             self._inputs = ResolvedInputs(self.sweep, image.uri, uri, code, folders)
         return self._inputs
 
@@ -164,7 +166,7 @@ class Trial:
         section = self.config.dataset
         if section is None or not section.is_remote:
             raise Unmet("dataset.source is not in S3")
-        return describe_remote_dataset(RemoteSource(self.platform, section))
+        return describe_remote_dataset(RemoteSource(backend_of(self.platform), section))
 
     def spec(self, shape: Shape, attempt: int = 1) -> JobSpec:
         """Return the job of a shape; its name derives from the trial's sweep id."""

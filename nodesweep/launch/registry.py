@@ -9,10 +9,11 @@ import importlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.follow import LogFollower
 from nodesweep.launch.protocol import Launcher
@@ -76,6 +77,11 @@ class Backend:
     slow_modules: tuple[str, ...] = ()
     describe_capacity: Callable[[Facts], list[str]] = lambda facts: []
 
+    def client(self, service: str, quick: bool = False) -> Any:
+        """Return the platform's client of an AWS service; see aws_client()."""
+        # aws_client() caches by the arguments as written: quick=False would make a second client.
+        return aws_client(service, self.platform, **({"quick": True} if quick else {}))
+
     @cached_property
     def budget(self) -> CallBudget:
         """The call budget shared by all watches of this process.
@@ -103,28 +109,21 @@ class Backend:
         return save_log(self.read_nodes(job_name), job_name, folder)
 
 
+_BACKENDS: dict[PlatformConfig, Backend] = {}
+
+
 def backend_of(platform: PlatformConfig) -> Backend:
     """Return the platform's backend, which all runs of a process share with its call budget."""
     with _BINDING:
-        return _bound(platform)
+        if platform not in _BACKENDS:
+            module = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend")
+            _BACKENDS[platform] = module.bind(platform)
+        return _BACKENDS[platform]
 
 
-@lru_cache(maxsize=64)
-def _bound(platform: PlatformConfig) -> Backend:
-    module = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend")
-    backend = module.bind(platform)
-    assert isinstance(backend, Backend)
-    return backend
-
-
-def store_of(platform: PlatformConfig) -> Store:
-    """Return the store of the platform's sweeps and their history, without calling it."""
-    return backend_of(platform).store
-
-
-def check_account(facts: Facts) -> Findings:
+def check_platform(backend: Backend, facts: Facts) -> Findings:
     """Run the rules that query the platform before a run.
 
     On AWS, they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
-    return backend_of(facts.config.platform).check_account(facts)
+    return backend.check_account(facts)

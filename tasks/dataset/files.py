@@ -16,17 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.aws.storage import get_bytes, list_objects
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, UploadFailed
 from nodesweep.events import Meter
 from nodesweep.launch.registry import Backend
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.hashing import hash_files
-from nodesweep.tasks.dataset.naming import Names, classify_names, is_data, is_hidden, notices_of
+from nodesweep.tasks.dataset.naming import Names, classify_names, is_hidden, notices_of
 from nodesweep.tasks.dataset.sending import (
     CONNECTIONS,
     MAX_OBJECT_BYTES,
@@ -96,7 +94,7 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
     )
     outside = "; or set dataset.follow_links_outside: true"
     for it in walked.refused:
-        if not it.is_outside or it.is_folder or is_data(config, it.name):
+        if not it.is_outside or it.is_folder or config.is_data(it.name):
             raise DatasetRefused(
                 f"dataset.source: {source / it.name} {it.why}{outside if it.is_outside else ''}"
             )
@@ -105,8 +103,9 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
     names_below = classify_names(config, by_name)
     found = Names(names_below.data, walked.left_out, names_below.others)
     if not found.data:
+        only = f"{config.pattern} " if config.is_table else ""
         raise DatasetMissing(
-            f"dataset.source: no {_only(config)}file under {source}"
+            f"dataset.source: no {only}file under {source}"
             + "".join(f"; {notice}" for notice in notices_of(config, found))
         )
     paths = tuple(by_name[name] for name in found.data)
@@ -167,29 +166,30 @@ def check_keys(dataset: Dataset, config: DatasetConfig, first: str) -> None:
         )
 
 
-def upload(
-    s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformConfig
-) -> UploadResult:
-    """Upload every file that is missing from the dataset's prefix, then write its manifest."""
-    prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
-    manifest_key = names.dataset_manifest_key(platform.prefix, config.name, dataset.digest)
-    uri = f"s3://{platform.bucket}/{prefix}"
-    present = {item["Key"]: item["Size"] for item in list_objects(s3, platform.bucket, prefix)}
+def upload(s3: Any, dataset: Dataset, name: str, bucket: str, first: str) -> UploadResult:
+    """Upload every file that is missing from the dataset's prefix, then write its manifest.
+
+    Its keys begin with `first`.
+    """
+    prefix = names.dataset_data_prefix(first, name, dataset.digest)
+    manifest_key = names.dataset_manifest_key(first, name, dataset.digest)
+    uri = f"s3://{bucket}/{prefix}"
+    present = {item["Key"]: item["Size"] for item in list_objects(s3, bucket, prefix)}
     wanted = {prefix + file.name: file.size_bytes for file in dataset.files}
-    if _has_manifest(s3, platform.bucket, manifest_key, dataset.digest) and present == wanted:
+    if _has_manifest(s3, bucket, manifest_key, dataset.digest) and present == wanted:
         return UploadResult(uri, dataset.digest, 0, 0)
     for key in present.keys() - wanted.keys():
         raise UploadFailed(
-            f"s3://{platform.bucket}/{key} is not part of this dataset; remove it, since jobs read"
+            f"s3://{bucket}/{key} is not part of this dataset; remove it, since jobs read"
             " the whole prefix"
         )
 
-    meter = Meter(f"upload of {config.name}", dataset.size_bytes, "bytes", "dataset")
+    meter = Meter(f"upload of {name}", dataset.size_bytes, "bytes", "dataset")
 
     def send(file: DataFile) -> int:
         key = prefix + file.name
         may_be_there = present.get(key) == file.size_bytes
-        return send_file(s3, platform.bucket, key, file, may_be_there, meter.add)
+        return send_file(s3, bucket, key, file, may_be_there, meter.add)
 
     # Large files are sent one at a time, with their parts in parallel, so that there are never more
     # calls than connections.
@@ -207,7 +207,7 @@ def upload(
         ],
     }
     s3.put_object(
-        Bucket=platform.bucket,
+        Bucket=bucket,
         Key=manifest_key,
         Body=json.dumps(manifest).encode(),
         ChecksumAlgorithm="SHA256",
@@ -246,10 +246,6 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
     return tuple(folders)
 
 
-def _only(config: DatasetConfig) -> str:
-    return f"{config.pattern} " if config.is_table else ""
-
-
 def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
     body = get_bytes(s3, bucket, key)
     return body is not None and json.loads(body).get("digest") == digest
@@ -260,5 +256,5 @@ def upload_dataset(backend: Backend, config: DatasetConfig, dataset: Dataset) ->
     place = backend.shared_folder(config.source)
     if place is not None:
         return UploadResult(place, dataset.digest, 0, 0)
-    platform = backend.platform
-    return upload(aws_client("s3", platform), dataset, config, platform)
+    bucket, first = backend.platform.bucket, backend.platform.prefix
+    return upload(backend.client("s3"), dataset, config.name, bucket, first)

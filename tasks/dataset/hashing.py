@@ -69,10 +69,10 @@ class Hashed:
     mark: Mark | None = None
 
 
-def cache_file(config: DatasetConfig) -> Path:
+def cache_file(source: str, pattern: str) -> Path:
     """Return the cache file of the config's source and pattern, in $XDG_CACHE_HOME or ~/.cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    source_digest = canonical_digest([str(Path(config.source).resolve()), config.pattern])
+    source_digest = canonical_digest([str(Path(source).resolve()), pattern])
     return cache / "nodesweep" / "hashes" / f"{source_digest[:32]}.json"
 
 
@@ -82,7 +82,7 @@ def delete_hash_cache(config: DatasetConfig) -> None:
     Raises:
         OSError: the cache cannot be removed.
     """
-    cache_file(config).unlink(missing_ok=True)
+    cache_file(config.source, config.pattern).unlink(missing_ok=True)
 
 
 def hash_files(
@@ -99,7 +99,7 @@ def hash_files(
     Raises:
         OSError: a file cannot be read.
     """
-    cache, source = cache_file(config), Path(config.source)
+    cache, source = cache_file(config.source, config.pattern), Path(config.source)
     known = _load_cache(cache)
     names = [path.relative_to(source).as_posix() for path in paths]
     marks = [Mark.of(path.stat()) for path in paths]

@@ -47,11 +47,6 @@ def is_hidden(name: str) -> bool:
     return any(part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in parts)
 
 
-def is_data(config: DatasetConfig, name: str) -> bool:
-    """Return True if the name has the dataset's format, even if it is hidden."""
-    return not config.is_table or name.endswith(config.suffixes)
-
-
 def classify_names(config: DatasetConfig, names: Iterable[str]) -> Names:
     """Classify the names below a source; if the format is `files`, all of them are data.
 
@@ -65,7 +60,7 @@ def classify_names(config: DatasetConfig, names: Iterable[str]) -> Names:
     for name in names:
         if is_hidden(name):
             hidden.append(name)
-        elif is_data(config, name):
+        elif config.is_data(name):
             data.append(name)
         elif not _NO_NEWS.fullmatch(name):
             others.append(name)

@@ -177,7 +177,7 @@ def by_digest(images: Images, reference: str) -> str | None:
     try:
         if image is None:
             raise LookupError("it is not in ECR")
-        there = images.platform.model_copy(update={"region": image.region})
+        there = images.backend.platform.model_copy(update={"region": image.region})
         ecr = aws_client("ecr", there, quick=True)
         return pinned_base(ecr, reference, image)
     except (BotoCoreError, ClientError, LookupError) as error:

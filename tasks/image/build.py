@@ -48,7 +48,7 @@ def start_image_build(images: Images, context: BuildContext, token: str) -> Star
     A call repeated with the same token returns the same build.
     """
     repository = find_repository(
-        images.ecr, images.section, images.platform.create_missing, context.tag
+        images.ecr, images.section, images.backend.platform.create_missing, context.tag
     )
     return StartedBuild(builder_of(images).start(context, repository, token), repository, token)
 

@@ -40,7 +40,7 @@ class CodeBuildBuilder:
     """Builds images in CodeBuild, without a local container engine."""
 
     def __init__(self, images: Images) -> None:
-        self._platform, self._config = images.platform, images.section
+        self._platform, self._config = images.backend.platform, images.section
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
         """Adopt a running build of this image, or upload the context and start a new build."""

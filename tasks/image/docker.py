@@ -130,7 +130,7 @@ class DockerBuilder:
 
     def _log_in(self, name: str, bases: Sequence[str], engine: str, process: BuildProcess) -> None:
         """Log in to the target registry, and to the ECR registries of the base images."""
-        platform = self._images.platform
+        platform = self._images.backend.platform
         regions = {name.partition("/")[0]: platform.region}
         for base in bases:
             if image := parse_ecr_image(base):

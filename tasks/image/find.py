@@ -17,9 +17,9 @@ from typing import Any
 from pathspec import PathSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.configs.models import ImageConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused, error_code
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.preflight.storage import no_repository
 from nodesweep.scaling import names
 from nodesweep.scaling.rules.dockerfile import declares_argument, dockerfile_bases
@@ -36,13 +36,13 @@ _REVISION_ARGUMENT = "SOURCE_REVISION"
 class Images:
     """The images of a config's image section on a platform."""
 
-    platform: PlatformConfig
+    backend: Backend
     section: ImageConfig
 
     @property
     def ecr(self) -> Any:
         """The platform's ECR client."""
-        return aws_client("ecr", self.platform)
+        return self.backend.client("ecr")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
             f"image.context: {root} has no Dockerfile; add one, or set image.uri"
         )
     files = {name: _digest((root / name).read_bytes()) for name in list_context(root).files}
-    arguments = build_arguments(config)
+    arguments = config.all_build_args
     bases = dockerfile_bases((root / "Dockerfile").read_text(errors="replace"), arguments)
     pins = pinned or {}
     used = {base.reference: pins.get(base.reference, base.reference) for base in bases}
@@ -102,12 +102,6 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
     return BuildContext(
         root, files, tag, {**arguments, **by_argument}, tuple(sorted(set(used.values())))
     )
-
-
-def build_arguments(config: ImageConfig) -> dict[str, str]:
-    """Return the config's build arguments, with its base image, if any, as BASE_IMAGE."""
-    base = {} if config.base_image is None else {"BASE_IMAGE": config.base_image}
-    return {**config.build_args, **base}
 
 
 def arguments_to_send(context: BuildContext) -> dict[str, str]:

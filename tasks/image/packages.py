@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from nodesweep.configs.models import BenchmarkConfig, ImageConfig
+from nodesweep.configs.models import ImageConfig, TrainingConfig
 from nodesweep.launch.sagemaker.preflight.storage import push_problem
 from nodesweep.scaling.rules.rule import Requirements
 from nodesweep.tasks.image.find import Images
@@ -36,24 +36,24 @@ _FILE_URL = re.compile(r"\bfile:\S+")
 _INSTALLER_SETTING = "PIP_"
 
 
-def read_requirements(config: BenchmarkConfig) -> Requirements | None:
-    """Return the code's requirements, or None if it has none.
+def read_requirements(
+    training: TrainingConfig, fixed_image: str | None = None
+) -> Requirements | None:
+    """Return the code's requirements; None if it has none, or no image that can get a layer.
 
     A layer is built before the job starts, so it can't include a package from the code, or depend
     on the job's environment or on pip's settings in training.environment.
     """
-    if config.training.source_dir is None or config.platform.fixed_image is not None:
+    if training.source_dir is None or fixed_image is not None:
         return None
-    folder = Path(config.training.source_dir)
+    folder = Path(training.source_dir)
     if not (folder / REQUIREMENTS_FILE).is_file():
         return None
     files, missing = _included_files(folder)
     lines = [(name, line) for name, text in files.items() for line in _lines(text)]
     if not lines:
         return None
-    settings = sorted(
-        name for name in config.training.environment if name.startswith(_INSTALLER_SETTING)
-    )
+    settings = sorted(name for name in training.environment if name.startswith(_INSTALLER_SETTING))
     reasons = [f"training.environment sets {name}, which a build cannot see" for name in settings]
     reasons += [f"{name}: {why}" for name, line in lines if (why := _only_in_the_job(line))]
     return Requirements(
@@ -61,22 +61,22 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
     )
 
 
-def unread_requirements(config: BenchmarkConfig, highest: Path) -> Path | None:
-    """Return a requirements.txt that a user might expect to be installed, if the code has none.
+def unread_requirements(training: TrainingConfig, context: Path, highest: Path) -> Path | None:
+    """Return a requirements.txt that a user may expect to be installed, if the code has none.
 
-    It is looked up next to the entry point, then in the folders above training.source_dir up to
-    `highest`. A file in image.context is ignored, because it belongs to the image.
+    It is next to the entry point, or in the nearest folder above training.source_dir up to
+    `highest`. One in image.context, `context`, belongs to the image.
     """
-    if config.training.source_dir is None:
+    if training.source_dir is None:
         return None
-    folder = Path(config.training.source_dir).absolute()
+    folder = Path(training.source_dir).absolute()
     if (folder / REQUIREMENTS_FILE).exists():
         return None
-    program_folder = (folder / config.training.entry_point).parent
+    program_folder = (folder / training.entry_point).parent
     above = [each for each in folder.parents if highest in (each, *each.parents)]
     places = (each / REQUIREMENTS_FILE for each in (program_folder, *above))
     found = next((place for place in places if place.is_file()), None)
-    is_images = found is not None and found.is_relative_to(config.image.build_context.absolute())
+    is_images = found is not None and found.is_relative_to(context.absolute())
     return None if is_images else found
 
 

@@ -10,12 +10,12 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodesweep.configs import INIT_CONFIG
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, TrainingConfig
 from nodesweep.errors import PreflightRefused, best_effort
 from nodesweep.launch.registry import Backend
 from nodesweep.launch.store import Store
@@ -26,33 +26,6 @@ from nodesweep.tasks.image.packages import REQUIREMENTS_FILE
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
 
-def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
-    """Return the config's code as an archive, without other files in its folder.
-
-    Reports, a local dataset and the config of `nodesweep init` are left out, because a sweep's own
-    report or a larger budget would change the code's digest. If a layer of the image has the
-    packages, `with_requirements=False` leaves out requirements.txt, which the toolkit would install
-    whenever a job starts.
-
-    Raises:
-        PreflightRefused: the code cannot be packed; see pack().
-    """
-    assert config.training.source_dir is not None
-    source_dir = Path(config.training.source_dir)
-    return pack(source_dir, config.training.entry_point, _left_out(config, with_requirements))
-
-
-def _left_out(config: BenchmarkConfig, with_requirements: bool) -> list[Path]:
-    """Return files and folders that can be in source_dir but aren't code."""
-    source_dir = Path(str(config.training.source_dir))
-    left_out = [Path(config.report.directory), source_dir / INIT_CONFIG]
-    if not with_requirements:
-        left_out.append(source_dir / REQUIREMENTS_FILE)
-    if config.dataset is not None and not config.dataset.is_remote:
-        left_out.append(Path(config.dataset.source))
-    return left_out
-
-
 @dataclass(frozen=True)
 class Code:
     """The files of source_dir to upload, and the names of files left out as possible secrets."""
@@ -61,13 +34,83 @@ class Code:
     secrets: tuple[str, ...]
 
 
-def code_of(config: BenchmarkConfig) -> Code:
-    """Return the files of a config's code.
+@dataclass(frozen=True)
+class LocalCode:
+    """The code of a config on this machine.
 
-    Raises:
-        PreflightRefused: a link is broken or points outside the folder.
+    Attributes:
+        training: the section that names it.
+        others: folders that may be in its folder without being code, by the field that names them.
     """
-    return _list_code(Path(str(config.training.source_dir)), _left_out(config, True))
+
+    training: TrainingConfig
+    others: Mapping[str, str]
+
+    @classmethod
+    def of(cls, config: BenchmarkConfig) -> LocalCode:
+        """Return the config's code; reports and a local dataset are no part of it."""
+        others = {"report.directory": config.report.directory}
+        if config.dataset is not None and not config.dataset.is_remote:
+            others["dataset.source"] = config.dataset.source
+        return cls(config.training, others)
+
+    def pack(self, with_requirements: bool = True) -> bytes:
+        """Return the code, packed, without other files that may be in its folder.
+
+        Reports, a local dataset and the config of `nodesweep init` are left out: otherwise a
+        sweep's own report, or a larger budget, would change the code's digest. If a layer of the
+        image has the packages, `with_requirements=False` leaves out the requirements.txt, which
+        the toolkit would install at every start.
+
+        Raises:
+            PreflightRefused: the code cannot be packed; see pack().
+        """
+        more = () if with_requirements else (self._folder / REQUIREMENTS_FILE,)
+        return pack(self._folder, self.training.entry_point, [*self._left_out, *more])
+
+    def list_files(self) -> Code:
+        """Return the code's files.
+
+        Raises:
+            PreflightRefused: a link is broken or points outside the folder.
+        """
+        return _list_code(self._folder, self._left_out)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(str(self.training.source_dir))
+
+    @property
+    def _left_out(self) -> Sequence[Path]:
+        """Files and folders that may be in source_dir without being code."""
+        return [*map(Path, self.others.values()), self._folder / INIT_CONFIG]
+
+    def entry_point_problem(self) -> str | None:
+        """Return why the packed code would lack its entry point; None if it would not.
+
+        For example, it is not a file, or is in a folder of reports or of a dataset, which are not
+        sent.
+        """
+        training = self.training
+        if training.source_dir is None or not self._folder.is_dir():
+            return None
+        root = self._folder.resolve()
+        program = root / training.entry_point
+        if ".." in Path(training.entry_point).parts or root not in program.parents:
+            return None  # reported by a rule that needs no files
+        if not program.is_file():
+            return (
+                f"training.entry_point: {training.entry_point} is not a file in"
+                f" training.source_dir {training.source_dir}"
+            )
+        for field, folder in self.others.items():
+            other = Path(folder).resolve()
+            if root in other.parents and other in program.parents:
+                return (
+                    f"training.entry_point: {training.entry_point} is in {field} {folder}, which is"
+                    " not sent with the code; move the program, or change that field"
+                )
+        return None
 
 
 def _list_code(source_dir: Path, left_out: Sequence[Path]) -> Code:
@@ -132,53 +175,22 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
     return gzip.compress(buffer.getvalue(), mtime=0)
 
 
-def entry_point_problem(config: BenchmarkConfig) -> str | None:
-    """Return the reason why the packed code would lack its entry point, or None.
-
-    For example, the entry point is not a file, or is in the folder of a dataset or of reports,
-    which is not sent.
-    """
-    training = config.training
-    if training.source_dir is None or not Path(training.source_dir).is_dir():
-        return None
-    root = Path(training.source_dir).resolve()
-    program = root / training.entry_point
-    if ".." in Path(training.entry_point).parts or root not in program.parents:
-        return None  # reported by a rule that needs no files
-    if not program.is_file():
-        return (
-            f"training.entry_point: {training.entry_point} is not a file in training.source_dir"
-            f" {training.source_dir}"
-        )
-    left_out = {"report.directory": config.report.directory}
-    if config.dataset is not None and not config.dataset.is_remote:
-        left_out["dataset.source"] = config.dataset.source
-    for field, folder in left_out.items():
-        other = Path(folder).resolve()
-        if root in other.parents and other in program.parents:
-            return (
-                f"training.entry_point: {training.entry_point} is in {field} {folder}, which is"
-                " not sent with the code; move the program, or change that field"
-            )
-    return None
-
-
-def code_uri(backend: Backend, config: BenchmarkConfig, with_requirements: bool) -> str:
+def code_uri(backend: Backend, code: LocalCode, with_requirements: bool) -> str:
     """Return the URI at which jobs find the code in its current state once it is uploaded.
 
     Raises:
         PreflightRefused: the code cannot be packed; see pack().
     """
-    return backend.code_uri(_key(backend, pack_code(config, with_requirements)))
+    return backend.code_uri(_key(backend, code.pack(with_requirements)))
 
 
 def _key(backend: Backend, packed: bytes) -> str:
     return names.source_key(backend.platform.prefix, hashlib.sha256(packed).hexdigest())
 
 
-def upload_source(backend: Backend, config: BenchmarkConfig, with_requirements: bool) -> str:
+def upload_source(backend: Backend, code: LocalCode, with_requirements: bool) -> str:
     """Upload the packed training code under its digest, and return its URI for jobs."""
-    body = pack_code(config, with_requirements)
+    body = code.pack(with_requirements)
     return backend.send_code(_key(backend, body), body)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nodesweep.configs.atomic import folder_problem
 from nodesweep.configs.catalogue import InstanceType
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, TrainingConfig
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import DatasetMissing, DatasetRefused, PreflightRefused
 from nodesweep.scaling.planning.plan import plan_arms
@@ -19,9 +19,9 @@ from nodesweep.tasks.dataset.files import list_directory
 from nodesweep.tasks.dataset.naming import notices_of
 from nodesweep.tasks.folder import shown_names
 from nodesweep.tasks.image.bases import with_container
-from nodesweep.tasks.image.find import build_arguments, list_context
+from nodesweep.tasks.image.find import list_context
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
-from nodesweep.tasks.jobs.source import code_of, entry_point_problem
+from nodesweep.tasks.jobs.source import LocalCode
 
 CLOCK_FILE = "nodesweep_clock.py"
 """The helper module, whose presence next to a user's program doesn't mean that it is used."""
@@ -49,7 +49,7 @@ def read_facts(
             local.read(is_sent=not is_resume),
             mentions_planned_steps=local.says_planned_steps(),
             has_setup=local.has_setup(),
-            entry_point_problem=None if is_resume else entry_point_problem(config),
+            entry_point_problem=None if is_resume else local.code.entry_point_problem(),
         )
     except PreflightRefused as error:
         files = Files(problems=error.problems)
@@ -76,7 +76,7 @@ def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
         main, *fallbacks = instances
         if not fallbacks:
             return facts
-        alone = _without_budget(config)
+        alone = config.without_budget()
         on_type = [(each, alone.on_type(each.instance_type)) for each in fallbacks]
         return replace(
             facts,
@@ -90,7 +90,7 @@ def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
                 },
             },
         )
-    configs = {arm: _without_budget(config.of_arm(arm.name)) for arm in plan.by_arm}
+    configs = {arm: config.of_arm(arm.name).without_budget() for arm in plan.by_arm}
     arms = {
         arm.name: replace(
             facts,
@@ -102,7 +102,7 @@ def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
             points_of_type=tuple(
                 point
                 for point in plan.points
-                if _capacity(configs[point.arm]) == _capacity(configs[arm])
+                if _capacity(configs[point.arm].training) == _capacity(configs[arm].training)
             ),
         )
         for (arm, own), instance in zip(plan.by_arm.items(), instances, strict=True)
@@ -110,14 +110,9 @@ def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
     return replace(facts, arms=arms)
 
 
-def _capacity(config: BenchmarkConfig) -> tuple[str, str | None]:
+def _capacity(training: TrainingConfig) -> tuple[str, str | None]:
     """Return the instance type and training plan; arms with the same pair share nodes."""
-    return config.training.instance_type, config.training.training_plan_arn
-
-
-def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:
-    """Return the config without its budget, which covers all arms together."""
-    return config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
+    return training.instance_type, training.training_plan_arn
 
 
 @dataclass(frozen=True)
@@ -126,13 +121,19 @@ class LocalFiles:
 
     config: BenchmarkConfig
 
+    @property
+    def code(self) -> LocalCode:
+        """The code among them."""
+        return LocalCode.of(self.config)
+
     def read(self, is_sent: bool = True) -> Files:
         """Return the Dockerfile's bases, the files that list packages, and the code's requirements.
 
         If `is_sent` is True, include problems and notices about data, code and context that can't
         be sent or are left out.
         """
-        image, requirements = self.config.image, read_requirements(self.config)
+        image, fixed_image = self.config.image, self.config.platform.fixed_image
+        requirements = read_requirements(self.config.training, fixed_image)
         bases: tuple[str, ...] = ()
         packages: dict[str, str] = {}
         problems: list[str] = []
@@ -153,7 +154,7 @@ class LocalFiles:
             ]
             paths = [dockerfile, *(image.build_context / name for name in names)]
             packages = {str(path): path.read_text(errors="replace") for path in paths}
-            found = dockerfile_bases(packages[str(dockerfile)], build_arguments(image))
+            found = dockerfile_bases(packages[str(dockerfile)], image.all_build_args)
             bases = tuple(base.reference for base in found)
         if requirements is not None:
             packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
@@ -176,12 +177,16 @@ class LocalFiles:
         source_dir = self.config.training.source_dir
         if source_dir is None or not Path(source_dir).is_dir():
             return []
-        left_out = _left_out("training.source_dir", Path(source_dir), code_of(self.config).secrets)
+        left_out = _left_out(
+            "training.source_dir", Path(source_dir), self.code.list_files().secrets
+        )
         return [*left_out, *self._unread_requirements(Path(source_dir))]
 
     def _unread_requirements(self, folder: Path) -> list[str]:
         """Return a notice about a requirements.txt that no job installs, if any."""
-        found = unread_requirements(self.config, Path.cwd())
+        found = unread_requirements(
+            self.config.training, self.config.image.build_context, Path.cwd()
+        )
         if found is None:
             return []
         if found.is_relative_to(folder.absolute()):
@@ -244,7 +249,7 @@ class LocalFiles:
         if "planned_steps" in self.config.training.metric_definitions:
             return True
         try:
-            files = code_of(self.config).files
+            files = self.code.list_files().files
         except PreflightRefused:  # reported by read()
             return None
         return any(

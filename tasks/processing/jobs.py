@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodesweep.aws.platform import aws_client, patient
+from nodesweep.aws.platform import patient
 from nodesweep.aws.storage import put_once
 from nodesweep.errors import SweepStopped, ValidationJobFailed
 from nodesweep.launch.registry import Backend
@@ -28,7 +28,7 @@ _STOP_GRACE_SECONDS = 600
 
 
 def _sagemaker(backend: Backend) -> Any:
-    return aws_client("sagemaker", backend.platform)
+    return backend.client("sagemaker")
 
 
 def failure_text(backend: Backend, job: JobStatus, last_lines: Sequence[str] = ()) -> str:
@@ -73,7 +73,7 @@ def submit_validation_job(
     """
     platform, name = backend.platform, request["ProcessingJobName"]
     key = names.validation_request_key(platform.prefix, sweep, name)
-    put_once(aws_client("s3", platform), platform.bucket, key, document)
+    put_once(backend.client("s3"), platform.bucket, key, document)
     if read_stop_mark(backend.store, sweep) is not None:
         raise sweep_stopped(sweep)
     return submit(_sagemaker(backend), request)

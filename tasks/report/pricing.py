@@ -23,9 +23,9 @@ from botocore.parsers import ResponseParserError
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.catalogue import InstanceType
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.price_list import cache_folder
 from nodesweep.errors import error_code
+from nodesweep.launch.registry import Backend
 from nodesweep.scaling.analysis.price import price_of
 
 logger = logging.getLogger("nodesweep.pricing")
@@ -168,7 +168,7 @@ def cache_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> Non
 
 
 def price_instance(
-    platform: PlatformConfig,
+    backend: Backend,
     instance: InstanceType,
     path: Path,
     today: date,
@@ -180,6 +180,7 @@ def price_instance(
     """
     if not instance.is_aws:
         return instance, ()
+    platform = backend.platform
     name, region = instance.instance_type, platform.region
     key = f"{platform.endpoint_url or 'aws'} {region} {name}"
     if component != TRAINING:
@@ -208,8 +209,8 @@ PricedType = tuple[InstanceType, tuple[str, ...]]
 """An instance type with its price, and notices."""
 
 
-def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
-    """Look up the current price of each instance type and component in the AWS Price List.
+def current_prices(backend: Backend, asked: Sequence[PriceQuery]) -> list[PricedType]:
+    """Look up each instance type's price for its use in the AWS Price List, in this order.
 
     Results are in the order of `asked`; a notice explains each missing price. Requests run in
     parallel, so that an unresponsive Price List causes only one wait. The catalogue only has
@@ -220,7 +221,7 @@ def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> lis
     def of_one(one: PriceQuery, context: Context) -> PricedType:
         instance, component = one
         known = instance if component == TRAINING else without_price(instance)
-        return context.run(price_instance, platform, known, path, today, component)
+        return context.run(price_instance, backend, known, path, today, component)
 
     with ThreadPoolExecutor(max(1, len(asked)), thread_name_prefix="prices") as pool:
         return list(pool.map(of_one, asked, [copy_context() for _ in asked]))

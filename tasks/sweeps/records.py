@@ -39,9 +39,22 @@ class Sweeps:
         return names.sweep_matches(sweep, self.config)
 
     def is_done(self, sweep: str) -> bool:
-        """Return True if the sweep's report has a completed run of every point."""
+        """Return True if the sweep's report has a completed run of every point of its design.
+
+        False if there is no readable report.
+        """
         key = names.report_key(self.store.prefix, sweep, names.REPORT_JSON)
-        return is_complete(self.store.get(key), self.config)
+        # slow to import, and rarely needed
+        from nodesweep.scaling.design.progress import is_complete
+        from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
+
+        try:
+            report = self.store.get(key)
+            return report is not None and is_complete(
+                self.config, parse_report(report, names.REPORT_JSON)
+            )
+        except ReportUnreadable:
+            return False
 
 
 def latest_sweep(sweeps: Sweeps) -> str:
@@ -89,23 +102,6 @@ def unfinished_sweep(sweeps: Sweeps, excluding: str) -> str | None:
 
 def _has_begun(store: Store, sweep: str) -> bool:
     return has_record(store, sweep) or is_being_validated(store, sweep)
-
-
-def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
-    """Return True if a sweep's report.json has a completed run of every point of its design.
-
-    False if there is no readable report.
-    """
-    # slow to import, and rarely needed
-    from nodesweep.scaling.design.progress import is_complete as has_all_points
-    from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
-
-    try:
-        return report is not None and has_all_points(
-            config, parse_report(report, names.REPORT_JSON)
-        )
-    except ReportUnreadable:
-        return False
 
 
 def has_record(store: Store, sweep: str) -> bool:

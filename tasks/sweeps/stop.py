@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import CALL_ERRORS, RecordDamaged, SweepNotFound, best_effort
-from nodesweep.launch.registry import Backend, backend_of, store_of
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped, read_validation_claims
 from nodesweep.tasks.sweeps.records import has_record, read_sweep_record
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
@@ -20,13 +20,13 @@ from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 logger = logging.getLogger("nodesweep.stop")
 
 
-def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
+def stop_whole_sweep(backend: Backend, sweep: str) -> list[str]:
     """Mark the sweep as stopped, stop its jobs, and return the names of the running ones.
 
     Jobs are looked up on the platform named in the sweep's record. Raises the errors of
     stop_sweep_jobs_now().
     """
-    backend = backend_of(platform_of_jobs(platform, sweep))
+    backend = backend_of(platform_of_jobs(backend, sweep))
     store = backend.store
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep} can't be listed"):
@@ -51,13 +51,14 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     return stopped
 
 
-def platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
-    """Return the platform to which the sweep's jobs were submitted, according to its record.
+def platform_of_jobs(backend: Backend, sweep: str) -> PlatformConfig:
+    """Return the platform to which the sweep's record says that jobs were submitted.
 
-    Without a readable record, return `platform` unchanged.
+    Without a record, that is the backend's own.
     """
+    platform = backend.platform
     try:
-        record = read_sweep_record(store_of(platform).quick(), sweep)
+        record = read_sweep_record(backend.store.quick(), sweep)
         return platform.with_jobs_of(record["config"].get("platform") or {})
     except SweepNotFound:
         return platform

@@ -171,7 +171,7 @@ def test_packages_of_the_code_are_a_layer_on_an_image_of_the_registry(
     config = make_config(training={"source_dir": str(tmp_path / "code")})
     layer = tmp_path / "layer"
     layer.mkdir()
-    write_layer(read_requirements(config), tiny_image, config.image, layer)
+    write_layer(read_requirements(config.training), tiny_image, config.image, layer)
     build = run_build(platform, layer, "layer", buildspec="", BUILD_ARG_BASE_IMAGE=tiny_image)
     log = build_log(platform, build)
     assert build["buildStatus"] == "SUCCEEDED", log[-30:]

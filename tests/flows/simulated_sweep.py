@@ -15,7 +15,7 @@ from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
 from nodesweep.errors import PointsMissing
-from nodesweep.flows.scaling_benchmark import SweepResult, run_benchmark, scaling_benchmark
+from nodesweep.flows.scaling_benchmark import BenchmarkRun, SweepResult, scaling_benchmark
 from nodesweep.flows.stages.cancellable import cancellable
 from nodesweep.scaling import names
 
@@ -25,6 +25,17 @@ SMALL = {
     "hyperparameters": {"batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}"},
 }
 COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
+
+
+def run_benchmark(
+    config: BenchmarkConfig,
+    sweep_id: str | None = None,
+    resume: bool = False,
+    as_started: bool = False,
+) -> SweepResult:
+    """Run a sweep of the config and write its report."""
+    return BenchmarkRun.of(config).run(sweep_id, resume, as_started)
+
 
 begin_as = flow(name="scaling-benchmark-of-a-given-id")(cancellable(run_benchmark))
 """begin_as(config, sweep_id): a new sweep whose ID the test knows before it begins."""

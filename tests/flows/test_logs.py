@@ -59,7 +59,7 @@ def test_usage_error_is_in_report_and_exit_message_and_the_whole_log_beside_it(
 ) -> None:
     config, result = failed
     with pytest.raises(PointsMissing) as raised:
-        check_points(config, result)
+        check_points(config.sweep, result)
     report = [(result.folder / name).read_text() for name in ("report.html", "report.md")]
     for text in (str(raised.value), *report):
         assert USAGE in text and "Waiting 59" not in text and "hunter2" not in text

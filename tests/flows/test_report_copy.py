@@ -13,7 +13,7 @@ import pytest
 import nodesweep.flows.report
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import ReportNotWritten
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,6 @@ def test_the_remedy_fits_the_error(
 
     monkeypatch.setattr(nodesweep.flows.report, "write_report", refuse)
     config = make_config()
-    store = store_of(config.platform)
+    store = backend_of(config.platform).store
     with pytest.raises(ReportNotWritten, match=f"^reports/a: .*s3://.*{remedy}"):
         nodesweep.flows.report._write_local_copy(config.report, store, "a", {})

@@ -12,7 +12,7 @@ import pytest
 
 import nodesweep.flows.report
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.scaling.trend.history import history_frame, write_history
@@ -46,7 +46,7 @@ def histories(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 
 def nights(config: BenchmarkConfig) -> dict[str, dict[int, float]]:
-    store = store_of(config.platform)
+    store = backend_of(config.platform).store
     return nodesweep.flows.report._nights(config.report, store, config.name, {TYPE: report_of(8)})
 
 

@@ -22,7 +22,7 @@ import nodesweep.flows.stages.ending
 import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec
 from nodesweep.tasks.sweeps.ids import claim_sweep_id
@@ -153,7 +153,7 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
         hook(None, run, None)
         assert stopped == [], "it was cancelled before it had a sweep"
         served.s3.create_bucket(Bucket=config.platform.bucket)
-        store = store_of(config.platform)
+        store = backend_of(config.platform).store
         claim_sweep_id(Sweeps(store, config), started, "another run")
         own = claim_sweep_id(Sweeps(store, config), started, str(run_id))
         hook(None, run, None)

@@ -69,7 +69,7 @@ def test_an_upload_tells_its_bytes_sent_or_there_already(
         (tmp_path / f"{name}.bin").write_bytes(name.encode() * 50)
     config = DatasetConfig.model_validate({"name": "d", "source": str(tmp_path), "format": "files"})
     dataset = scan_directory(config)
-    upload(s3, dataset, config, platform)
+    upload(s3, dataset, config.name, platform.bucket, platform.prefix)
     assert (told[-1].facts["done"], told[-1].stage) == (100, "dataset")
     s3.delete_object(
         Bucket=platform.bucket,
@@ -80,7 +80,7 @@ def test_an_upload_tells_its_bytes_sent_or_there_already(
         ),
     )
     told.clear()
-    assert upload(s3, dataset, config, platform).sent_bytes == 0
+    assert upload(s3, dataset, config.name, platform.bucket, platform.prefix).sent_bytes == 0
     assert told[-1].facts["done"] == 100
 
 

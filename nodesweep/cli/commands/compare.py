@@ -69,10 +69,10 @@ def read_report(path: Path) -> ScalingReport:
 
 def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:
     from nodesweep.cli.local_platform import running_platform
-    from nodesweep.launch.registry import store_of
+    from nodesweep.launch.registry import backend_of
 
     with running_platform(platform) as running:
-        store = store_of(running)
+        store = backend_of(running).store
         key = names.report_key(store.prefix, sweep, names.REPORT_JSON)
         body, origin = store.get(key), store.uri(key)
     if body is None:

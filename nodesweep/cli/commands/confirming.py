@@ -68,13 +68,13 @@ def _stored(config: BenchmarkConfig, sweep: str) -> bytes | None:
     which have not confirmed any node count yet.
     """
     from nodesweep.errors import best_effort
-    from nodesweep.launch.registry import store_of
+    from nodesweep.launch.registry import backend_of
     from nodesweep.scaling import names
     from nodesweep.tasks.sweeps.records import read_report_file
 
     if sweep:
         with best_effort(f"the last report of {sweep} cannot be read"):
-            return read_report_file(store_of(config.platform), sweep, names.REPORT_JSON)
+            return read_report_file(backend_of(config.platform).store, sweep, names.REPORT_JSON)
     return None
 
 

@@ -357,8 +357,9 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
     try:
         findings = combine(
             judge_quotas(
-                arm.config,
+                arm.training,
                 query_quotas(RuleContext(arm, client)),
+                arm.config.sweep.max_parallel_jobs,
                 arm.peak_nodes,
                 arm.max_nodes,
                 arm.peak_nodes_together,

@@ -11,7 +11,7 @@ from nodesweep.cli.output import print_notice, print_rendered, print_text
 from nodesweep.cli.sweep_ids import match_sweep
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.report.predictions.checked import describe_checks
@@ -123,7 +123,7 @@ def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> l
 
 def _read_files(config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]:
     with running_platform(config.platform) as platform:
-        return _files(store_of(platform), benchmark)
+        return _files(backend_of(platform).store, benchmark)
 
 
 def _files(store: Store, benchmark: str) -> dict[str, bytes]:

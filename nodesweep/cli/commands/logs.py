@@ -17,7 +17,7 @@ from nodesweep.cli.output import print_text
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed, SweepNotFound, best_effort
 from nodesweep.launch.protocol import JobLog
-from nodesweep.launch.registry import backend_of, store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.saved_logs import is_saved, read_saved_log, saved_files
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
@@ -91,7 +91,7 @@ def show_logs(
         shown.print_saved()
         shown.raise_if_nothing_printed()
         return
-    config = config.on_platform(platform_of_jobs(platform, sweep))
+    config = config.on_platform(platform_of_jobs(backend_of(platform), sweep))
     shown = _LogPrinter(config, sweep, wanted)
     clock = clock or Clock()
     deadline = clock.monotonic() + (follow_seconds or 0.0)
@@ -130,7 +130,7 @@ def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> 
     """
     if any(not job.has_ended for job in jobs):
         return False
-    store = store_of(config.platform)
+    store = backend_of(config.platform).store
     last = max((job.changed_at for job in jobs if job.changed_at is not None), default=None)
     reported = store.written_at(names.report_key(store.prefix, sweep, names.REPORT_JSON))
     if last is not None and reported is not None and reported >= last:

@@ -28,7 +28,7 @@ from nodesweep.scaling.secrets import hide_in_request
 from nodesweep.tasks.dataset.files import channel_folders, check_keys, scan_directory
 from nodesweep.tasks.dataset.remote.objects import split_uri
 from nodesweep.tasks.image.find import read_context
-from nodesweep.tasks.jobs.source import code_uri
+from nodesweep.tasks.jobs.source import LocalCode, code_uri
 
 _SAME_SPEED = (
     "(Assuming that all {}s are equally fast, so that none is dropped after the second\n"
@@ -79,7 +79,7 @@ def describe_plan(checked: CheckedSweep) -> str:
         f"{_number(point.learning_rate):>14}"
         for point in points
     ]
-    lines += design_of(config).plan_lines(config)
+    lines += design_of(config.sweep).plan_lines(config)
     bound, reason = plan.cost_bound_usd, plan.cost_bound_reason
     bound_text = "unknown" if bound is None else f"{bound:.2f} USD"
     region = config.platform.region
@@ -113,8 +113,9 @@ def _of_full_sweep(config: BenchmarkConfig) -> str:
         return ""
     update = {"design": "full", "confirm": None, "repeats": config.sweep.arm_repeats}
     whole = config.sweep.model_copy(update=update)
-    of_full, _ = node_hours_bound(config.model_copy(update={"sweep": whole}))
-    return f", {format_percent(node_hours_bound(config)[0] / of_full)} of a full sweep's"
+    of_full, _ = node_hours_bound(whole, config.training)
+    of_this, _ = node_hours_bound(config.sweep, config.training)
+    return f", {format_percent(of_this / of_full)} of a full sweep's"
 
 
 def _repeated(config: BenchmarkConfig) -> list[str]:
@@ -276,7 +277,7 @@ def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
         image_uri=_container(config, facts) or _unbuilt_image(config, registry),
         **_dataset_place(config),
         source_uri=(
-            code_uri(backend, config, not facts.files.has_layer)
+            code_uri(backend, LocalCode.of(config), not facts.files.has_layer)
             if config.training.source_dir
             else None
         ),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.registry import Backend
@@ -34,29 +31,23 @@ def _describe_capacity(facts: Facts) -> list[str]:
 def bind(platform: PlatformConfig) -> Backend:
     """Return the platform's backend."""
 
-    def client(quick: bool) -> Any:
-        # aws_client() caches by the arguments as written: quick=False would make a second client.
-        if quick:
-            return aws_client("sagemaker", platform, quick=True)
-        return aws_client("sagemaker", platform)
-
     def launcher(quick: bool = False) -> Launcher:
         from nodesweep.launch.sagemaker.batch import training_launcher
 
-        return training_launcher(client(quick), platform, quick)
+        return training_launcher(backend, quick)
 
     def validations(quick: bool = False) -> Launcher:
         from nodesweep.launch.sagemaker.kind import PROCESSING
         from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 
-        return SageMakerJobs(client(quick), platform, PROCESSING)
+        return SageMakerJobs(backend.client("sagemaker", quick), backend, PROCESSING)
 
     def send_code(key: str, body: bytes) -> str:
         from nodesweep.aws.storage import put_once
 
-        return put_once(aws_client("s3", platform), platform.bucket, key, body)
+        return put_once(backend.client("s3"), platform.bucket, key, body)
 
-    return Backend(
+    backend = Backend(
         platform,
         is_aws=True,
         request="CreateTrainingJob",
@@ -70,10 +61,11 @@ def bind(platform: PlatformConfig) -> Backend:
         validations=validations,
         check_account=_check_account,
         describe_capacity=_describe_capacity,
-        read_nodes=lambda job_name: read_nodes(platform, job_name),
-        read_metrics=lambda sweep, job_name: read_job_metrics(platform, sweep, job_name),
-        read_utilisation=lambda job: read_job_utilisation(platform, job),
+        read_nodes=lambda job_name: read_nodes(backend, job_name),
+        read_metrics=lambda sweep, job_name: read_job_metrics(backend, sweep, job_name),
+        read_utilisation=lambda job: read_job_utilisation(backend, job),
         code_uri=lambda key: f"s3://{platform.bucket}/{key}",
         send_code=send_code,
         shared_folder=lambda folder: None,
     )
+    return backend

@@ -19,11 +19,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.platform import BatchConfig
 from nodesweep.errors import JobRefused, error_code
 from nodesweep.launch.protocol import HeldJob, JobLog, Launcher
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.calls import poll_until_known
 from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
@@ -62,17 +61,12 @@ ServiceJob = Mapping[str, Any]
 """An entry of ListServiceJobs."""
 
 
-def training_launcher(sagemaker: Any, platform: PlatformConfig, quick: bool) -> Launcher:
+def training_launcher(backend: Backend, quick: bool) -> Launcher:
     """Return the launcher of the platform's training jobs, which uses its Batch queue, if any."""
-    if platform.batch is None:
-        return SageMakerJobs(sagemaker, platform)
-    return BatchJobs(sagemaker, platform, _kind(platform, quick))
-
-
-def name_of_queued(platform: PlatformConfig, job_name: str) -> str:
-    """Return the name in SageMaker of a job that was submitted to the platform's queue."""
-    found = _kind(platform).own_name(aws_client("sagemaker", platform), job_name)
-    return job_name if found is None else found
+    sagemaker = backend.client("sagemaker", quick)
+    if backend.platform.batch is None:
+        return SageMakerJobs(sagemaker, backend)
+    return BatchJobs(sagemaker, backend, queued_training(backend, quick))
 
 
 def payload_name(job_name: str) -> str:
@@ -80,13 +74,11 @@ def payload_name(job_name: str) -> str:
     return names.canonical_digest(job_name)[:NAME_CHARACTERS]
 
 
-def _kind(platform: PlatformConfig, quick: bool = False) -> QueuedTraining:
-    assert platform.batch is not None
-    # Called as elsewhere, because the cache of clients depends on how the arguments are written.
-    batch = aws_client("batch", platform, quick=True) if quick else aws_client("batch", platform)
-    return QueuedTraining(
-        TRAINING.member, TRAINING.method, _read, TRAINING.logger, batch, platform.batch
-    )
+def queued_training(backend: Backend, quick: bool = False) -> QueuedTraining:
+    """Return the kind of the jobs of a platform's queue."""
+    batch, queue = backend.client("batch", quick), backend.platform.batch
+    assert queue is not None
+    return QueuedTraining(TRAINING.member, TRAINING.method, _read, TRAINING.logger, batch, queue)
 
 
 @dataclass(frozen=True)
@@ -379,9 +371,9 @@ class BatchJobs(SageMakerJobs):
 
     def logs(self, job_name: str, since: datetime) -> JobLog:
         """Return a reader of the job's lines from `since` on."""
-        assert self.platform is not None
+        assert self.backend is not None
         find = partial(self.queued.own_name, self.sagemaker, job_name)
-        return _LaterLog(aws_client("logs", self.platform), job_name, since, find)
+        return _LaterLog(self.backend.client("logs"), job_name, since, find)
 
     def release(self, job_name: str) -> None:
         """Do nothing, because queued jobs keep no nodes (PlatformConfig.problems)."""

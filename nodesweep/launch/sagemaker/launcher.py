@@ -11,18 +11,16 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import HeldJob, JobLog
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.calls import release_kept_nodes
 from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.create import create
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
 from nodesweep.launch.sagemaker.listing import held_jobs
-from nodesweep.launch.sagemaker.request import render
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
@@ -41,20 +39,20 @@ class SageMakerJobs:
 
     Attributes:
         sagemaker: the SageMaker client.
-        platform: the config's section; None for jobs that are only watched.
+        backend: the platform's backend; None for jobs that are only watched.
         kind: the kind of the jobs; only training jobs can be submitted and listed by sweep.
         clock: the source of time.
     """
 
     sagemaker: Any
-    platform: PlatformConfig | None = None
+    backend: Backend | None = None
     kind: JobKind = TRAINING
     clock: Clock = field(default_factory=Clock)
 
     def render(self, spec: JobSpec) -> dict[str, Any]:
         """Return the job's CreateTrainingJob request."""
-        assert self.platform is not None
-        return render(self.platform, spec)
+        assert self.backend is not None
+        return dict(self.backend.render(spec))
 
     def submit(self, spec: JobSpec) -> JobStatus:
         """Start the job, or adopt the existing one of that name; return its status.
@@ -82,8 +80,8 @@ class SageMakerJobs:
 
     def logs(self, job_name: str, since: datetime) -> JobLog:
         """Return a reader of the job's lines from `since` on."""
-        assert self.platform is not None
-        return CloudWatchLog(aws_client("logs", self.platform), job_name, since)
+        assert self.backend is not None
+        return CloudWatchLog(self.backend.client("logs"), job_name, since)
 
     def stop(self, job_name: str) -> bool:
         """Ask the job to stop; return True if it was still running."""

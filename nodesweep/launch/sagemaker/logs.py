@@ -12,9 +12,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import suppress_codes
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as PROCESSING_LOG_GROUP
 from nodesweep.scaling import names
 from nodesweep.scaling.job import LogLine
@@ -31,21 +30,22 @@ def log_group(job_name: str) -> str:
     return LOG_GROUP if is_training else PROCESSING_LOG_GROUP
 
 
-def own_name(platform: PlatformConfig, job_name: str) -> str:
+def own_name(backend: Backend, job_name: str) -> str:
     """Return the job's name in SageMaker, which its log streams, metrics and output have."""
-    if platform.batch is None:
+    if backend.platform.batch is None:
         return job_name
-    from nodesweep.launch.sagemaker.batch import name_of_queued
+    from nodesweep.launch.sagemaker.batch import queued_training
 
-    return name_of_queued(platform, job_name)
+    found = queued_training(backend).own_name(backend.client("sagemaker"), job_name)
+    return job_name if found is None else found
 
 
-def read_nodes(platform: PlatformConfig, job_name: str) -> Mapping[str, Iterable[LogLine]]:
+def read_nodes(backend: Backend, job_name: str) -> Mapping[str, Iterable[LogLine]]:
     """Return the lines of every node of an ended job, with secrets masked."""
-    logs, group = aws_client("logs", platform), log_group(job_name)
+    logs, group = backend.client("logs"), log_group(job_name)
     return {
         host: chain.from_iterable(map(partial(_lines_of_stream, logs, group, host), streams))
-        for host, streams in _streams_by_host(logs, own_name(platform, job_name)).items()
+        for host, streams in _streams_by_host(logs, own_name(backend, job_name)).items()
     }
 
 

@@ -55,7 +55,7 @@ def render(platform: PlatformConfig, spec: JobSpec) -> dict[str, Any]:
             ),
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": training.max_runtime_seconds},
-        "HyperParameters": _hyperparameters(platform, spec),
+        "HyperParameters": _hyperparameters(platform.region, spec),
         # The profiler samples every node during training, which would distort a benchmark.
         "ProfilerConfig": {"DisableProfiler": True},
         **_features(training, jobs_uri),
@@ -75,17 +75,19 @@ def render(platform: PlatformConfig, spec: JobSpec) -> dict[str, Any]:
         request["Environment"] = environment
     if training.checkpoints is not None:
         request["CheckpointConfig"] = {"LocalPath": training.checkpoints.local_path}
-    return _named(platform, request, spec) if spec.name else request
+    if not spec.name:
+        return request
+    key = names.job_checkpoint_prefix(platform.prefix, spec.inputs.sweep_id, spec.name)
+    return _named(request, spec, f"s3://{platform.bucket}/{key}")
 
 
-def _named(platform: PlatformConfig, request: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
+def _named(request: dict[str, Any], spec: JobSpec, checkpoints_uri: str) -> dict[str, Any]:
     """Add the parts that identify the job to the request."""
     request["HyperParameters"]["sagemaker_job_name"] = json.dumps(spec.name)
     if problems := hyperparameter_problems(request["HyperParameters"]):
         raise ValueError("; ".join(problems))
     if "CheckpointConfig" in request:
-        key = names.job_checkpoint_prefix(platform.prefix, spec.inputs.sweep_id, spec.name)
-        request["CheckpointConfig"]["S3Uri"] = f"s3://{platform.bucket}/{key}"
+        request["CheckpointConfig"]["S3Uri"] = checkpoints_uri
     tags = {
         names.TAG_SWEEP_ID: spec.inputs.sweep_id,
         names.TAG_REQUEST_DIGEST: spec.digest,
@@ -223,13 +225,13 @@ def _file_system_channel(name: str, channel: FileSystemConfig) -> dict[str, Any]
     }
 
 
-def _hyperparameters(platform: PlatformConfig, spec: JobSpec) -> dict[str, str]:
+def _hyperparameters(region: str, spec: JobSpec) -> dict[str, str]:
     """Return the user's and the toolkit's hyperparameters, JSON-encoded as the SDK does."""
     training = spec.training
     values: dict[str, Value] = dict(spec.hyperparameters)
     values["sagemaker_program"] = training.entry_point
     values["sagemaker_container_log_level"] = 20
-    values["sagemaker_region"] = platform.region
+    values["sagemaker_region"] = region
     if spec.inputs.source_uri is not None:
         values["sagemaker_submit_directory"] = spec.inputs.source_uri
     instance = load_catalogue().get(training.instance_type)

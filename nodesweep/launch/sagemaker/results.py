@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from nodesweep.aws.platform import aws_client, patient
+from nodesweep.aws.platform import patient
 from nodesweep.aws.storage import is_missing
-from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.logs import own_name
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.metrics_file import (
@@ -131,9 +131,8 @@ def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
 
 
 @patient
-def read_job_metrics(
-    platform: PlatformConfig, sweep: str, job_name: str
-) -> Mapping[str, Any] | None:
+def read_job_metrics(backend: Backend, sweep: str, job_name: str) -> Mapping[str, Any] | None:
     """Read the job's metrics.json from S3."""
-    key = names.job_output_key(platform.prefix, sweep, own_name(platform, job_name))
-    return read_metrics(aws_client("s3", platform), platform.bucket, key)
+    platform = backend.platform
+    key = names.job_output_key(platform.prefix, sweep, own_name(backend, job_name))
+    return read_metrics(backend.client("s3"), platform.bucket, key)

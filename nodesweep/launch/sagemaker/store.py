@@ -149,6 +149,4 @@ class BucketStore:
         if self.client is not None:
             return self.client
         # aws_client() caches by the arguments as written: quick=False would make a second client.
-        if self.is_quick:
-            return aws_client("s3", self.platform, quick=True)
-        return aws_client("s3", self.platform)
+        return aws_client("s3", self.platform, **({"quick": True} if self.is_quick else {}))

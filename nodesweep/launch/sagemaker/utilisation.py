@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.logs import own_name
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.attainment import ATTAINED, CONNECTED
@@ -93,7 +92,7 @@ def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
     }
 
 
-def read_job_utilisation(platform: PlatformConfig, job: JobStatus) -> dict[str, float]:
+def read_job_utilisation(backend: Backend, job: JobStatus) -> dict[str, float]:
     """Return the mean utilization of a job's nodes by metric, in percent, from CloudWatch.
 
     Return an empty dict if the job never ran.
@@ -101,7 +100,7 @@ def read_job_utilisation(platform: PlatformConfig, job: JobStatus) -> dict[str, 
     began, ended = job.billing_began_at, job.billing_ended_at
     if began is None or ended is None:
         return {}
-    cloudwatch, name = aws_client("cloudwatch", platform), own_name(platform, job.name)
+    cloudwatch, name = backend.client("cloudwatch"), own_name(backend, job.name)
     found = read_utilisation(cloudwatch, name, job.nodes, began, ended)
     if job.platform_kind == "emulated":
         found |= read_utilisation(cloudwatch, name, job.nodes, began, ended, EMULATED_METRICS)

@@ -11,7 +11,6 @@ from typing import Any
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.launch.sagemaker.request import network_members, without_none
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.validation import validation_section
 
 ENTRYPOINT = ("smspark-submit", "/opt/nodesweep/validate_dataset.py")
 """The command of the AWS Spark image, and the program that infra/image_spark adds to it."""
@@ -28,7 +27,7 @@ def build_validation_request(
     `document_digest` is the digest of the job's input document, which lists the dataset's objects
     and expectations. It makes sure that jobs of the same name have the same input.
     """
-    asked, training, platform = validation_section(config), config.training, config.platform
+    asked, training, platform = config.validation, config.training, config.platform
     request: dict[str, Any] = {
         "ProcessingResources": {
             "ClusterConfig": {
@@ -47,6 +46,8 @@ def build_validation_request(
         {"request": request, "document": document_digest, "key": training.output_kms_key_id}
     )
     job = names.validation_job_name(sweep, attempt, digest)
+    request_key = names.validation_request_key(platform.prefix, sweep, job)
+    verdict_key = names.validation_verdict_key(platform.prefix, sweep, job)
     tags = {
         names.TAG_SWEEP_ID: sweep,
         names.TAG_REQUEST_DIGEST: digest,
@@ -56,19 +57,17 @@ def build_validation_request(
     return {
         "ProcessingJobName": job,
         **request,
-        "ProcessingInputs": [_input(_folder_uri(config, sweep, job, "request"))],
+        "ProcessingInputs": [_input(_folder_uri(platform.bucket, request_key))],
         "ProcessingOutputConfig": {
-            "Outputs": [_output(_folder_uri(config, sweep, job, "verdict"))],
+            "Outputs": [_output(_folder_uri(platform.bucket, verdict_key))],
             **without_none(KmsKeyId=training.output_kms_key_id),
         },
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }
 
 
-def _folder_uri(config: BenchmarkConfig, sweep: str, job: str, kind: str) -> str:
-    spell = {"request": names.validation_request_key, "verdict": names.validation_verdict_key}
-    key = spell[kind](config.platform.prefix, sweep, job)
-    return f"s3://{config.platform.bucket}/{key.rpartition('/')[0]}"
+def _folder_uri(bucket: str, key: str) -> str:
+    return f"s3://{bucket}/{key.rpartition('/')[0]}"
 
 
 def _input(uri: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from nodesweep.errors import best_effort
 from nodesweep.launch.registry import Backend
 from nodesweep.launch.slurm.check import check_cluster
 from nodesweep.launch.slurm.inputs import code_uri, read_metrics, read_nodes, send_code
-from nodesweep.launch.slurm.launcher import SlurmJobs, section_of
+from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.script import render
 from nodesweep.launch.store import FolderStore
 from nodesweep.scaling.job import JobStatus
@@ -32,7 +32,8 @@ def _read_utilisation(section: SlurmPlatform, job: JobStatus) -> Mapping[str, fl
 
 def bind(platform: PlatformConfig) -> Backend:
     """Return the platform's backend."""
-    section = section_of(platform)
+    assert isinstance(platform, SlurmPlatform)
+    section = platform
     return Backend(
         platform,
         is_aws=False,
@@ -47,8 +48,8 @@ def bind(platform: PlatformConfig) -> Backend:
         read_nodes=lambda job_name: read_nodes(section, job_name),
         read_metrics=lambda sweep, job_name: read_metrics(section, sweep, job_name),
         read_utilisation=lambda job: _read_utilisation(section, job),
-        code_uri=lambda key: code_uri(section, key),
-        send_code=lambda key, body: send_code(section, key, body),
-        # the nodes mount the same folder
+        code_uri=lambda key: code_uri(section.folder, key),
+        send_code=lambda key, body: send_code(section.folder, key, body),
+        # the nodes share it
         shared_folder=lambda folder: f"{Path(folder).resolve()}/",
     )

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodesweep.configs.atomic import folder_problem
+from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.launch.slurm.commands import CommandFailed, run
-from nodesweep.launch.slurm.launcher import section_of
 from nodesweep.launch.slurm.partitions import SINFO, Partition, read_partitions
 from nodesweep.launch.slurm.queue import seconds_of
 from nodesweep.scaling.formats import join_words, nodes_text
@@ -34,7 +34,7 @@ _OF_QOS = ("name", "flags", *_LIMITS)
 
 def check_cluster(facts: Facts) -> Findings:
     """Return findings that prevent the sweep from running in its folder and partition."""
-    platform = section_of(facts.config.platform)
+    platform = _section(facts)
     if len({each.config.platform for each in facts.each}) > 1:
         found = merge_arms({name: _check_partitions(own) for name, own in facts.arms.items()})
     else:
@@ -45,12 +45,18 @@ def check_cluster(facts: Facts) -> Findings:
     return replace(found, problems=(*problems, *found.problems))
 
 
+def _section(facts: Facts) -> SlurmPlatform:
+    platform = facts.config.platform
+    assert isinstance(platform, SlurmPlatform)
+    return platform
+
+
 def _check_partitions(facts: Facts) -> Findings:
     try:
         partitions, default = read_partitions(run([*SINFO, "--all"]))
     except CommandFailed as error:
         return Findings((f"platform: the cluster can't be queried: {error}",))
-    names = (section_of(facts.config.platform).partition or default or "").split(",")
+    names = (_section(facts).partition or default or "").split(",")
     accounts, flags = _check_accounting(facts, names) if names != [""] else (Findings(), "")
     found = []
     for name in names:
@@ -126,7 +132,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
     Settings such as a partition's AllowAccounts are not checked here. They do not depend on a job's
     size, so sbatch refuses the first job.
     """
-    platform = section_of(facts.config.platform)
+    platform = _section(facts)
     try:
         settings = dict(_SETTING.findall(run(["scontrol", "show", "config"])))
         enforced = settings.get("AccountingStorageEnforce", "none").split(",")

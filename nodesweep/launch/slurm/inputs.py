@@ -39,16 +39,16 @@ _FIRST_BYTES, _LAST_BYTES = 8 << 20, 1 << 20
 """Number of bytes to save from the start and from the end of a node's log."""
 
 
-def code_uri(platform: SlurmPlatform, key: str) -> str:
+def code_uri(root: str, key: str) -> str:
     """Return the folder for the code with this key, and for the files that measure it."""
     digest = hashlib.sha256(b"".join(_clock_files().values())).hexdigest()[:8]
     folder, _, _ = key.rpartition("/")
-    return f"{platform.folder}/{folder}-{digest}"
+    return f"{root}/{folder}-{digest}"
 
 
-def send_code(platform: SlurmPlatform, key: str, body: bytes) -> str:
+def send_code(root: str, key: str, body: bytes) -> str:
     """Unpack the code into the shared folder, unless it already exists; return its folder."""
-    target = Path(code_uri(platform, key))
+    target = Path(code_uri(root, key))
     fresh = target.with_name(f".{target.name}.{uuid4().hex}")
     with reachable(target):
         if target.is_dir():

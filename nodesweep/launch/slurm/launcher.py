@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.atomic import create_atomic, write_atomic
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import HeldJob
@@ -69,12 +68,6 @@ _UNREACHABLE = (
     "Zero Bytes were transmitted", "Connection refused", "temporarily unable",
 )  # fmt: skip
 """Parts of sbatch's messages after which the job may or may not have been accepted."""
-
-
-def section_of(platform: PlatformConfig) -> SlurmPlatform:
-    """Return the platform as the SlurmPlatform that it is."""
-    assert isinstance(platform, SlurmPlatform)
-    return platform
 
 
 def read_claim(folder: Path) -> str | None:

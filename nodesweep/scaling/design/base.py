@@ -36,13 +36,6 @@ Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 RatioCriterion = Literal["efficiency", "doubling_ratio", "faster"]
 
 
-def kind_of_job(config: BenchmarkConfig, repeat: int) -> JobKind:
-    """Return the kind of a job with this repeat number."""
-    if config.sweep.is_validation_run(repeat):
-        return "check"
-    return "probe" if config.ends_early(repeat) else "run"
-
-
 def validates(kind: JobKind) -> bool:
     """Return True for a full run that validates projected times."""
     return kind == "check"

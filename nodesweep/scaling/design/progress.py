@@ -41,7 +41,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
         )
         for run in runs
     ]
-    return design_of(config).progress(config, rows, attempts)
+    return design_of(config.sweep).progress(config, rows, attempts)
 
 
 def _price(config: BenchmarkConfig) -> Price:
@@ -88,5 +88,5 @@ def _asked_by_report(config: BenchmarkConfig, report: ScalingReport) -> Iterable
         )
         for point in report.points
     ]
-    progress = design_of(config).progress(config, report.summary, attempts)
+    progress = design_of(config.sweep).progress(config, report.summary, attempts)
     return asked_points(config, ()) if progress is None else progress.points

@@ -12,7 +12,7 @@ from nodesweep.scaling.design.probe import Probe
 from nodesweep.scaling.design.sequential import Sequential
 
 if TYPE_CHECKING:
-    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.configs.sweep import SweepConfig
     from nodesweep.scaling.analysis.advice import Recommendation
 
 DESIGNS: Mapping[str, Design] = {
@@ -20,9 +20,9 @@ DESIGNS: Mapping[str, Design] = {
 }
 
 
-def design_of(config: BenchmarkConfig) -> Design:
+def design_of(sweep: SweepConfig) -> Design:
     """Return the design of a config's sweep."""
-    return DESIGNS[config.sweep.design]
+    return DESIGNS[sweep.design]
 
 
 def judged_by(recommendation: Recommendation | None) -> Design | None:

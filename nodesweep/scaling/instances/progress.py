@@ -61,7 +61,7 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
     `outcomes` has the outcomes of all points that have ended.
     """
     if config.sweep.arm_count > 1:
-        return design_of(config).progress_of_arms(config, outcomes)
+        return design_of(config.sweep).progress_of_arms(config, outcomes)
     progress = progress_of(config, outcomes)
     if progress is None:
         return None
@@ -95,6 +95,12 @@ def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[
 def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Key]:
     """Return the points with a completed run."""
     return {key for outcome in outcomes if outcome.completed and (key := key_of(config, outcome))}
+
+
+def count_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> tuple[int, int]:
+    """Return the number of planned points, and of those that have no completed run."""
+    asked, done = asked_keys(config, outcomes), keys_done(config, outcomes)
+    return len(asked), sum(key not in done for key in asked)
 
 
 def contended_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Key, int]:

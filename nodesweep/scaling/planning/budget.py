@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesweep.configs.catalogue import InstanceType
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, SweepConfig, TrainingConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, Price, price_of
 from nodesweep.scaling.formats import nodes_text
@@ -41,7 +41,7 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    hours, text = node_hours_bound(config)
+    hours, text = node_hours_bound(config.sweep, config.training)
     text += (
         f", x {'on-demand ' if config.training.spot else ''}{price.usd_per_hour} USD/h"
         f"{f' of {instance.instance_type}' if config.training.instance_fallbacks else ''} ("
@@ -60,10 +60,9 @@ def dearest(instances: Sequence[InstanceType], region: str) -> InstanceType:
     return max(instances, key=usd)
 
 
-def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
+def node_hours_bound(sweep: SweepConfig, training: TrainingConfig) -> tuple[float, str]:
     """Return the maximum billed node-hours of one run of the sweep, and their derivation."""
-    sweep, training = config.sweep, config.training
-    jobs, further = _attempts(config)
+    jobs, further = _attempts(sweep)
     if len(further) == len(jobs) * (sweep.max_attempts - 1):
         attempts = (
             "1 attempt each" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts each"
@@ -77,31 +76,32 @@ def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )
     text = (
-        f"{sum(jobs) * billed_hours(config):.1f} node-hours, including {STOPPING_SECONDS} s to "
+        f"{sum(jobs) * billed_hours(training):.1f} node-hours, including {STOPPING_SECONDS} s to "
         f"stop{pools} per job, excluding download and upload time, x {attempts}"
     )
-    return (sum(jobs) + sum(further)) * billed_hours(config), text
+    return (sum(jobs) + sum(further)) * billed_hours(training), text
 
 
 def charged_bound(config: BenchmarkConfig, price: Price) -> tuple[float, str] | None:
     """Return node_hours_bound() if costs are in node-hours, otherwise None."""
-    return node_hours_bound(config) if price.unit == "node-hours" else None
+    if price.unit != "node-hours":
+        return None
+    return node_hours_bound(config.sweep, config.training)
 
 
-def billed_hours(config: BenchmarkConfig) -> float:
+def billed_hours(training: TrainingConfig) -> float:
     """Return the maximum billed hours of one attempt per node, as in cost_bound()."""
-    return _billed_seconds(config) / SECONDS_PER_HOUR
+    return _billed_seconds(training) / SECONDS_PER_HOUR
 
 
-def most_attempts(config: BenchmarkConfig) -> int:
+def most_attempts(sweep: SweepConfig) -> int:
     """Return the maximum number of attempts in one run of the sweep, as in cost_bound()."""
-    jobs, further = _attempts(config)
+    jobs, further = _attempts(sweep)
     return len(jobs) + len(further)
 
 
-def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
+def _attempts(sweep: SweepConfig) -> tuple[list[int], list[int]]:
     """Return the node counts of all first attempts, and of the retries, largest jobs first."""
-    sweep = config.sweep
     checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
     jobs = [*sweep.arm_jobs, *checks]
     return jobs, sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
@@ -118,14 +118,14 @@ def cost_bound_of_arms(
     Returns:
         (USD, or None if any price is unknown; derivation or the reason for None).
     """
-    sweep = config.sweep
+    sweep, seconds = config.sweep, _billed_seconds(config.training)
     prices = [price_of(instance, config.platform.region) for instance in instances]
     unknown = [price for price in prices if price.usd_per_hour is None]
     if unknown:
         reasons = (f"no price for {one.instance_type}: {one.reason}" for one in unknown)
         return None, "; ".join(dict.fromkeys(reasons))
     job_usd = [
-        nodes * (price.usd_per_hour or 0.0) * _billed_seconds(config) / SECONDS_PER_HOUR
+        nodes * (price.usd_per_hour or 0.0) * seconds / SECONDS_PER_HOUR
         for price in prices
         for nodes in sweep.node_counts
     ]
@@ -135,19 +135,22 @@ def cost_bound_of_arms(
     retries = f", and the {many}" if further else ""
     rates = dict.fromkeys(f"{one.instance_type} {one.usd_per_hour} USD/h" for one in prices)
     text = (
-        f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, excluding download and upload "
+        f"{len(jobs)} jobs of at most {seconds} s, excluding download and upload "
         f"time{retries}, at {', '.join(rates)}"
     )
     return sum(jobs) + sum(further), text
 
 
-def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str) -> str | None:
-    """Return why sweep.budget_usd refuses a sweep with this cost bound, or None."""
-    budget = config.sweep.budget_usd
+def budget_problem(
+    budget: float | None, bound_usd: float | None, reason: str, remedy: str
+) -> str | None:
+    """Return why sweep.budget_usd refuses a sweep with this cost bound, or None.
+
+    `remedy` is that for an unknown price.
+    """
     if budget is None:
         return None
     if bound_usd is None:
-        remedy = config.node_type(config.training.instance_type).price_remedy
         return f"sweep.budget_usd: {budget} can't be checked: {reason}; {remedy}"
     if bound_usd > budget:
         return (
@@ -243,16 +246,12 @@ class Allowance:
         )
 
     def _most_node_seconds(self, job_name: str) -> float:
-        return _key_of(job_name).nodes * _billed_seconds(self.config)
+        return _key_of(job_name).nodes * _billed_seconds(self.config.training)
 
 
-def _billed_seconds(config: BenchmarkConfig) -> int:
+def _billed_seconds(training: TrainingConfig) -> int:
     """Return the maximum billed seconds per node and attempt, excluding downloads and uploads."""
-    return (
-        config.training.max_runtime_seconds
-        + STOPPING_SECONDS
-        + (config.training.keep_alive_seconds or 0)
-    )
+    return training.max_runtime_seconds + STOPPING_SECONDS + (training.keep_alive_seconds or 0)
 
 
 def _key_of(job_name: str) -> names.JobKey:

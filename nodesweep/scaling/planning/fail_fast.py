@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import SweepConfig, TrainingConfig
 from nodesweep.configs.training import compile_metric
 from nodesweep.scaling import names
 from nodesweep.scaling.job import ResolvedInputs
@@ -50,12 +50,11 @@ class Candidate(NamedTuple):
     is_there: bool
 
 
-def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
+def code_digest(training: TrainingConfig, inputs: ResolvedInputs) -> str:
     """Return a digest of the image, code, entry point, argument names and launcher.
 
     Argument values are left out, because they rarely keep a program from starting.
     """
-    training = config.training
     return names.canonical_digest(
         {
             "image": inputs.image_uri,
@@ -67,10 +66,9 @@ def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
     )
 
 
-def needs_smoke(config: BenchmarkConfig) -> bool:
+def needs_smoke(sweep: SweepConfig) -> bool:
     """Return True if a small job should test the code before larger ones start."""
-    arms = len(config.sweep.node_counts) * len(config.instance_types)
-    return config.sweep.smoke == "auto" and arms > 1
+    return sweep.smoke == "auto" and len(sweep.node_counts) * sweep.arm_count > 1
 
 
 def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -> int | None:

@@ -61,7 +61,7 @@ def undecided_reason(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) ->
             f"{nodes_text(min(config.sweep.node_counts))} decides the instance type of every job, "
             "and it got none of them; --resume tries again"
         )
-    return None if is_sized(config, outcomes) else unsized_reason(config)
+    return None if is_sized(config, outcomes) else unsized_reason(config.sweep)
 
 
 def fallback_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:

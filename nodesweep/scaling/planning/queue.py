@@ -106,11 +106,11 @@ class SweepQueue:
         self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, render: Render
     ) -> None:
         self._config, self._inputs, self._render = config, inputs, render
-        self.code_digest = code_digest(config, inputs)
+        self.code_digest = code_digest(config.training, inputs)
         self.active: dict[str, Attempt] = {}
         self.outcomes: list[JobOutcome] = []
         self.given_up: str | None = None
-        self.is_proven = not needs_smoke(config)
+        self.is_proven = not needs_smoke(config.sweep)
         """True once the code is known to reach a first step; until then, jobs run one at a time."""
         self.progress: SweepProgress | None = None
         """The sweep's latest progress; None for a design that requests all points at the start."""
@@ -141,6 +141,11 @@ class SweepQueue:
         """Every job of the sweep that this run knows of, even if another run started it."""
         had_outcome = {outcome.job_name for outcome in self.outcomes} - self._never_sent
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
+
+    @property
+    def selected_type(self) -> str | None:
+        """The type that the first job got; None without fallbacks, or before it got a type."""
+        return selected_type(self._config, self.outcomes)
 
     @property
     def needs_earlier_statuses(self) -> bool:
@@ -314,7 +319,7 @@ class SweepQueue:
     def _count_ended(self, job: JobStatus, outcome: JobOutcome) -> None:
         """Record an ended job's outcome, and price all jobs by the type that they run on."""
         self.outcomes.append(outcome)
-        priced = self._plan.on_type(selected_type(self._config, self.outcomes))
+        priced = self._plan.on_type(self.selected_type)
         self._allowance.usd_per_hour = priced.usd_per_hour_by_code
         self._allowance.settle(job)
         self.is_proven = self.is_proven or outcome.completed
@@ -461,7 +466,7 @@ class SweepQueue:
             self._render,
             attempt.number,
             sized_steps(self._config, self.outcomes),
-            selected_type(self._config, self.outcomes),
+            self.selected_type,
         )
 
     def _count_others(self, claimed: frozenset[str]) -> None:

@@ -69,28 +69,22 @@ def describe_engine(section: DatasetConfig) -> str | None:
     return f"{where} ({choice.why})"
 
 
-def spark_image(config: BenchmarkConfig) -> ImageConfig:
+def spark_image(image: ImageConfig, asked: ValidationConfig) -> ImageConfig:
     """Return the image section for finding and building the Spark image.
 
-    It has the training image's repository and builder, and the Spark image's context, base image
+    It has the repository and builder, and the Spark image's context, base image
     and build arguments.
     """
-    asked = validation_section(config).image
-    return config.image.model_copy(
+    spark = asked.image
+    return image.model_copy(
         update={
             "context": str(SPARK_CONTEXT),
             "framework": None,
-            "base_image": asked.base_image,
-            "build_args": asked.build_args,
-            "uri": asked.uri,
+            "base_image": spark.base_image,
+            "build_args": spark.build_args,
+            "uri": spark.uri,
         }
     )
-
-
-def validation_section(config: BenchmarkConfig) -> ValidationConfig:
-    """Return the dataset.validation section of a config that has one."""
-    assert config.dataset is not None and config.dataset.validation is not None
-    return config.dataset.validation
 
 
 def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | None, str]:
@@ -99,11 +93,11 @@ def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | Non
     Returns:
         (USD, or None if the price is unknown; derivation or the reason for None).
     """
-    asked = validation_section(config)
+    asked = config.validation
     if price.usd_per_hour is None:
         return None, f"no price for a Processing job on {asked.instance_type}: {price.reason}"
     attempts = config.sweep.max_attempts
-    usd = attempt_bound_usd(config, price)
+    usd = attempt_bound_usd(asked, price)
     assert usd is not None
     text = (
         f"the dataset's validation on {_cluster_text(asked)}, including {STOPPING_SECONDS} s to "
@@ -133,27 +127,28 @@ def with_validation(
     usd, how = validation_bound(config, price)
     if usd is None:
         return None, how
-    is_by_size = validation_section(config).engine == "auto"
+    is_by_size = config.validation.engine == "auto"
     condition = ", if its size requires that" if is_by_size else ""
     return bound + usd, f"{reason}; and {how}{condition}"
 
 
-def attempt_bound_usd(config: BenchmarkConfig, price: Price) -> float | None:
+def attempt_bound_usd(asked: ValidationConfig, price: Price) -> float | None:
     """Return the maximum cost of one Processing job in USD; None if the price is unknown."""
-    asked = validation_section(config)
     return node_cost_usd(asked.instance_count, asked.max_runtime_seconds + STOPPING_SECONDS, price)
 
 
-def attempt_budget_problem(config: BenchmarkConfig, spent_usd: float, price: Price) -> str | None:
+def attempt_budget_problem(
+    budget_usd: float | None, asked: ValidationConfig, spent_usd: float, price: Price
+) -> str | None:
     """Return why sweep.budget_usd prevents a further Processing job, or None.
 
     Preflight refuses a budget without a price, so that case is not handled here.
     """
-    budget, bound = config.sweep.budget_usd, attempt_bound_usd(config, price)
-    if budget is None or bound is None or spent_usd + bound <= budget * (1 + _ROUNDING):
+    bound = attempt_bound_usd(asked, price)
+    if budget_usd is None or bound is None or spent_usd + bound <= budget_usd * (1 + _ROUNDING):
         return None
     return (
-        f"sweep.budget_usd: {budget:.2f} USD; the validation of the dataset has cost "
+        f"sweep.budget_usd: {budget_usd:.2f} USD; the validation of the dataset has cost "
         f"{spent_usd:.2f} so far, and another Processing job can cost {bound:.2f} more; raise "
         "it, or lower dataset.validation.max_runtime_seconds or instance_count"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, SweepConfig
 from nodesweep.scaling.arms import Key, main_arm
 from nodesweep.scaling.formats import format_seconds, nodes_text, pluralize
 from nodesweep.scaling.planning.plan import PlannedPoint
@@ -50,11 +50,11 @@ def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int 
     return round(steps) if steps is not None and steps >= 1 else None
 
 
-def unsized_reason(config: BenchmarkConfig) -> str:
+def unsized_reason(sweep: SweepConfig) -> str:
     """Return why a job with an unknown number of steps is not started."""
     return (
         "not run: with training.baseline_seconds, the first run on "
-        f"{nodes_text(min(config.sweep.node_counts))} determines the number of steps of every "
+        f"{nodes_text(min(sweep.node_counts))} determines the number of steps of every "
         "job, and it did not complete; --resume retries it"
     )
 

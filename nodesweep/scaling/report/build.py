@@ -27,7 +27,7 @@ from nodesweep.scaling.analysis.speedup import (
     summarise_runs,
 )
 from nodesweep.scaling.analysis.step_budget import find_missing_parts, find_step_budget
-from nodesweep.scaling.design.base import Design, Measured, Progress, kind_of_job
+from nodesweep.scaling.design.base import Design, Measured, Progress
 from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.fits.assumption import assumption
@@ -139,7 +139,7 @@ def analyse(
     points = _list_points(runs, config)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
-    design = Design() if config is None else design_of(config)
+    design = Design() if config is None else design_of(config.sweep)
     asked = progress or Progress(tuple(planned), (), (), "all runs are requested at the start")
     withheld = recommend_none_for_repeated(rows, points, rules.recommendation)
     if not units_confirmed:
@@ -408,7 +408,7 @@ def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | N
     outcome = run.outcome
     own = {
         "used": run.used,
-        "kind": "run" if config is None else kind_of_job(config, outcome.repeat),
+        "kind": "run" if config is None else config.kind_of_job(outcome.repeat),
         "log_tail": () if outcome.completed else outcome.log_tail,
         "start": _started(outcome, reused),
         "interruptions": _whole(outcome, "interruptions"),

@@ -397,7 +397,7 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
 def own_program_ends_itself(facts: Facts) -> Iterator[str]:
     """Explain what the design requires of the user's training script."""
     if not facts.ships_program:
-        yield from design_of(facts.config).program_hints(facts)
+        yield from design_of(facts.config.sweep).program_hints(facts)
 
 
 @advises

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 
 from nodesweep.scaling.formats import nodes_text
-from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import fill_placeholders, replicas_of
 from nodesweep.scaling.rules import distribution
 from nodesweep.scaling.rules.rule import Facts, refuses
@@ -127,9 +126,7 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
 @refuses
 def budget_holds_the_bound(facts: Facts) -> list[str]:
     """Refuse a budget below the cost of the sweep if every attempt runs to its limit."""
-    plan = facts.plan
-    problem = budget_problem(facts.config, plan.cost_bound_usd, plan.cost_bound_reason)
-    return [problem] if problem else []
+    return [facts.budget_problem] if facts.budget_problem else []
 
 
 @refuses

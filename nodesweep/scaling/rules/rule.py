@@ -13,6 +13,7 @@ from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.distribution import DistributionConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
+from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.rules.images import ImageFacts, image_facts
 
 # avoids a cycle: the plan imports nodesweep/scaling/rules/distribution
@@ -138,6 +139,14 @@ class Facts:
     def each(self) -> tuple[Facts, ...]:
         """The facts of each arm, or only this object in a sweep of one arm."""
         return tuple(self.arms.values()) or (self,)
+
+    @property
+    def budget_problem(self) -> str | None:
+        """The reason why sweep.budget_usd refuses the sweep; None if it does not."""
+        plan, remedy = self.plan, self.instance.price_remedy
+        return budget_problem(
+            self.config.sweep.budget_usd, plan.cost_bound_usd, plan.cost_bound_reason, remedy
+        )
 
     @property
     def training(self) -> TrainingConfig:

@@ -16,10 +16,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.dataset import DatasetConfig
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, error_code
+from nodesweep.launch.registry import Backend
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.naming import Names, classify_names, notices_of
 from nodesweep.tasks.dataset.remote.listing import (
@@ -39,13 +38,13 @@ _REPLACEMENT = "\ufffd"
 class RemoteSource:
     """The platform and the config section of a dataset that is used in place in S3."""
 
-    platform: PlatformConfig
+    backend: Backend
     section: DatasetConfig
 
     @property
     def s3(self) -> Any:
         """The platform's S3 client."""
-        return aws_client("s3", self.platform)
+        return self.backend.client("s3")
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def test_program_that_can_not_run_costs_one_small_job(
         PointsMissing,
         match="--epochs 3",
     ) as refused:
-        check_points(config, result)
+        check_points(config.sweep, result)
     assert "Fix the cause" in str(refused.value)
     assert "--resume sweep" not in str(refused.value)
     again = measure(config, resume=True)

@@ -113,8 +113,8 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
         monkeypatch.setattr(
             nodesweep.launch.sagemaker.batch,
             "training_launcher",
-            lambda _, platform, quick: SageMakerJobs(
-                client("sagemaker", platform, quick), platform
+            lambda backend, quick: SageMakerJobs(
+                client("sagemaker", backend.platform, quick), backend
             ),
         )
         monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 4.0)

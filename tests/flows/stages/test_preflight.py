@@ -16,6 +16,7 @@ from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages import preflight as stage
+from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker import backend
 from nodesweep.launch.sagemaker.preflight.identity import needs_of
 from nodesweep.scaling.job import JobSpec
@@ -27,13 +28,14 @@ Configs = Callable[..., BenchmarkConfig]
 LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")
 
 
-def at_two_dollars(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
+def at_two_dollars(backend: Backend, asked: Sequence[PriceQuery]) -> list[PricedType]:
     on = date(2026, 11, 20)
-    return [(with_price(instance, platform.region, 2.0, on), ("priced",)) for instance, _ in asked]
+    region = backend.platform.region
+    return [(with_price(instance, region, 2.0, on), ("priced",)) for instance, _ in asked]
 
 
 def answer(*problems: str) -> Callable[..., Findings]:
-    return lambda facts: Findings(problems, ("seen",))
+    return lambda backend, facts: Findings(problems, ("seen",))
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
     """Responses of the account, one per preflight; nodes cost 2 USD per hour."""
     answers: list[Findings] = []
 
-    def ask(facts: Facts) -> Findings:
+    def ask(backend: Backend, facts: Facts) -> Findings:
         return answers.pop(0)
 
     monkeypatch.setattr(calls, "check_platform", ask)
@@ -99,7 +101,7 @@ def test_account_is_asked_for_the_container_that_runs_as_it_is(
     config = make_config(image=image, training={"source_dir": str(tmp_path / "code")})
     asked: list[Facts] = []
 
-    def ask(facts: Facts) -> Findings:
+    def ask(backend: Backend, facts: Facts) -> Findings:
         asked.append(facts)
         return Findings()
 

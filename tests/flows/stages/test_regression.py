@@ -12,6 +12,7 @@ import nodesweep.flows.stages.regression
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RegressionEstablished
 from nodesweep.flows.stages.regression import alarm_on_regression
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.model import ComparedVariant, InstanceComparison
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
@@ -27,7 +28,7 @@ class Bucket:
     """The history's files, in place of the tasks that read and write the bucket."""
 
     def __init__(self, config: BenchmarkConfig) -> None:
-        self.config = config
+        self.config, self.store = config, backend_of(config.platform).store
         self.histories: dict[str, bytes] = {}
         self.kept: dict[str, bytes] = {}
         self.events: list[tuple[str, str, str]] = []
@@ -55,7 +56,7 @@ class Bucket:
     ) -> TrendVerdict | None:
         """Judge tonight's sweep with a tolerance of 5%."""
         report = self.night(day, slower, **changes)
-        return alarm_on_regression(self.config, report, 0.05, reference)
+        return alarm_on_regression(self.store, self.config.name, report, 0.05, reference)
 
 
 def report_of(
@@ -167,10 +168,10 @@ def test_night_without_any_run_alarms_where_an_earlier_one_had_some(bucket: Buck
                     platform_kind="aws", instance_type="ml.m5.xlarge")],
         None, {}, datetime(2026, 1, 20, tzinfo=UTC),
     )  # fmt: skip
-    assert alarm_on_regression(bucket.config, nothing, 0.05) is None
+    assert alarm_on_regression(bucket.store, bucket.config.name, nothing, 0.05) is None
     bucket.night(1)
     with pytest.raises(RegressionEstablished, match=r"no completed run on 1 node$"):
-        alarm_on_regression(bucket.config, nothing, 0.05)
+        alarm_on_regression(bucket.store, bucket.config.name, nothing, 0.05)
     assert bucket.events[0][1] == bucket.sweep(1)
 
 
@@ -221,9 +222,9 @@ def test_of_several_types_the_recommended_one_alone_is_judged(bucket: Bucket) ->
         answers=(), prices={}, points_asked=0, points_done=0,
     )  # fmt: skip
     with pytest.raises(RegressionEstablished):
-        alarm_on_regression(bucket.config, tonight, 0.05)
+        alarm_on_regression(bucket.store, bucket.config.name, tonight, 0.05)
     of_types = tonight.model_copy(update={"instances": comparison})
-    alarm_on_regression(bucket.config, of_types, 0.05)
+    alarm_on_regression(bucket.store, bucket.config.name, of_types, 0.05)
 
 
 def test_of_variants_the_recommended_one_alone_is_judged(bucket: Bucket) -> None:
@@ -236,4 +237,4 @@ def test_of_variants_the_recommended_one_alone_is_judged(bucket: Bucket) -> None
         points_asked=0, points_done=0,
     )  # fmt: skip
     of_variants = tonight.model_copy(update={"instances": comparison})
-    alarm_on_regression(bucket.config, of_variants, 0.05)
+    alarm_on_regression(bucket.store, bucket.config.name, of_variants, 0.05)

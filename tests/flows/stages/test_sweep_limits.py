@@ -265,10 +265,10 @@ def test_min_points_decides_whether_a_run_with_gaps_is_done(
         missing,
     )
     if enough:
-        check_points(config, result)
+        check_points(config.sweep, result)
     else:
         with pytest.raises(PointsMissing, match=f"^{missing} of"):
-            check_points(config, result)
+            check_points(config.sweep, result)
 
 
 def test_refused_budget_is_an_event(

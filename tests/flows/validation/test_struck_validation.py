@@ -73,9 +73,9 @@ def dying_at(number: int, is_sent: bool) -> Iterator[list[str]]:
 @flow(name="validation-alone")
 def validate(config: BenchmarkConfig, sweep: str) -> tuple[ValidationReport, dict[str, Any] | None]:
     """Run only the validation stage."""
-    source = remote_source(config)
-    assert source is not None
     backend = backend_of(config.platform)
+    source = remote_source(backend, config.dataset)
+    assert source is not None
     return Validation(config, source, backend).validate(describe_remote_dataset(source), sweep)
 
 

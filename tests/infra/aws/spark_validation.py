@@ -20,7 +20,7 @@ from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.validation import spark_image
 from nodesweep.tasks.image.bases import pin_base_images
-from nodesweep.tasks.image.find import Images, build_arguments
+from nodesweep.tasks.image.find import Images
 from nodesweep.tasks.sweeps.claims import read_validation_claims
 from nodesweep.tasks.sweeps.orphans import validation_orphans
 from nodesweep.tasks.sweeps.stopping import end_jobs
@@ -39,8 +39,8 @@ def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None
     raw["dataset"] |= {"source": source, "format": "parquet", "validation": {"engine": "spark"}}
     config = BenchmarkConfig.model_validate(raw)
     sweep = names.sweep_id(config, datetime(2026, 11, 21, tzinfo=UTC))
-    image = spark_image(config)
-    pin_base_images(Images(config.platform, image), build_arguments(image))
+    image = spark_image(config.image, config.validation)
+    pin_base_images(Images(backend_of(config.platform), image), image.all_build_args)
     request = build_validation_request(config, sweep, "image", "0" * 64)
     name = request["ProcessingJobName"]
     s3, sagemaker = (aws_client(service, config.platform) for service in ("s3", "sagemaker"))

@@ -220,7 +220,9 @@ def ask_the_account(first: BenchmarkConfig, folder: Path) -> None:
     check_online(facts)
     sold = load_catalogue().get("ml.p5.48xlarge")  # by training plans, too
     describe_capacity(replace(facts, instance=sold), clients_of(config.platform))
-    price_instance(config.platform, instance, folder / "prices.json", instance.price_date)
+    price_instance(
+        backend_of(config.platform), instance, folder / "prices.json", instance.price_date
+    )
 
 
 @pytest.fixture(scope="module")

@@ -460,7 +460,7 @@ def test_rehash_forgets_the_hashes_of_the_local_dataset(
     monkeypatch.setattr("nodesweep.cli.session.run_flow", stop)
     dataset = load_config(Path(LOCAL)).dataset
     assert dataset is not None
-    remembered = cache_file(dataset)
+    remembered = cache_file(dataset.source, dataset.pattern)
     remembered.parent.mkdir(parents=True)
     remembered.touch()
     nodesweep("run", LOCAL)

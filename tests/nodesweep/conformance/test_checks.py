@@ -227,7 +227,7 @@ def test_billed_seconds_beyond_the_jobs_life() -> None:
 
 @pytest.mark.parametrize("name", ["nodesweep-job", "AWSBatch0123-1"])
 def test_a_job_of_a_queue_by_another_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "own_name", lambda platform, job_name: name)
+    monkeypatch.setattr(jobs, "own_name", lambda backend, job_name: name)
     trial = trial_of()
     with pytest.raises(Unmet):
         jobs.batch_queue(trial)

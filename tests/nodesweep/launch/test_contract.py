@@ -29,6 +29,7 @@ from nodesweep.configs.platform import BatchConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import HeldJob, Launcher
+from nodesweep.launch.sagemaker.backend import bind
 from nodesweep.launch.sagemaker.batch import training_launcher
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.logs import own_name
@@ -166,10 +167,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
     def named(table: dict[str, Any], name: str, value: Any) -> None:
         """Tell a job's program, which knows the name that SageMaker has for the job."""
-        table[own_name(platform, name)] = value
+        table[own_name(bind(platform), name)] = value
 
     backend = (BatchBackend if request.param == "batch" else Backend)(
-        launcher := training_launcher(served.sagemaker, platform, quick=False),
+        launcher := training_launcher(bind(platform), quick=False),
         partial(named, served.ends),
         partial(named, served.words),
         sweep,

@@ -29,7 +29,7 @@ def test_runs_that_start_together_share_one_backend(
         return SimpleNamespace(bind=slow)
 
     monkeypatch.setattr(registry, "importlib", SimpleNamespace(import_module=module))
-    registry._bound.cache_clear()
+    monkeypatch.setattr(registry, "_BACKENDS", {})
     with ThreadPoolExecutor(2) as pool:
         found = [pool.submit(backend_of, platform) for _ in "12"]
         both.wait(timeout=300)

@@ -129,8 +129,20 @@ def test_a_key_that_s3_would_not_take_is_refused(
 def test_second_upload_sends_nothing(
     s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
 ) -> None:
-    first = upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
-    second = upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
+    first = upload(
+        s3,
+        files,
+        benchmark_config.dataset.name,
+        benchmark_config.platform.bucket,
+        benchmark_config.platform.prefix,
+    )
+    second = upload(
+        s3,
+        files,
+        benchmark_config.dataset.name,
+        benchmark_config.platform.bucket,
+        benchmark_config.platform.prefix,
+    )
     assert (first.sent_files, first.sent_bytes) == (2, 30)
     assert (second.sent_files, second.sent_bytes) == (0, 0)
     assert first.uri == second.uri and files.digest[:16] in first.uri
@@ -142,14 +154,14 @@ def test_cut_off_upload_is_completed_not_trusted(
     monkeypatch.setattr(dataset, "SMALL_CONNECTIONS", 1)
     config, platform = benchmark_config.dataset, benchmark_config.platform
     with pytest.raises(ConnectionError):
-        upload(Counting(s3, fail_after=1), files, config, platform)
+        upload(Counting(s3, fail_after=1), files, config.name, platform.bucket, platform.prefix)
     with pytest.raises(ClientError):  # no manifest: nothing may take the prefix for complete
         s3.head_object(
             Bucket=platform.bucket,
             Key=names.dataset_manifest_key(platform.prefix, config.name, files.digest),
         )
     again = Counting(s3)
-    result = upload(again, files, config, platform)
+    result = upload(again, files, config.name, platform.bucket, platform.prefix)
     assert [key.rsplit("/", 1)[-1] for key in again.sent] == ["b.parquet"]
     assert result.sent_bytes == 20
 
@@ -160,7 +172,7 @@ def test_changed_object_is_sent_anew(
     config, platform = benchmark_config.dataset, benchmark_config.platform
     prefix = names.dataset_data_prefix(platform.prefix, config.name, files.digest)
     s3.put_object(Bucket=platform.bucket, Key=prefix + "a.parquet", Body=b"A" * 9)
-    assert upload(s3, files, config, platform).sent_bytes == 30
+    assert upload(s3, files, config.name, platform.bucket, platform.prefix).sent_bytes == 30
 
 
 def test_same_size_with_other_bytes_is_not_trusted(
@@ -171,7 +183,7 @@ def test_same_size_with_other_bytes_is_not_trusted(
     s3.put_object(
         Bucket=platform.bucket, Key=key, Body=b"X" * 10, Metadata={"sha256": files.files[0].sha256}
     )
-    assert upload(s3, files, config, platform).sent_files == 2
+    assert upload(s3, files, config.name, platform.bucket, platform.prefix).sent_files == 2
     assert s3.get_object(Bucket=platform.bucket, Key=key)["Body"].read() == b"A" * 10
 
 
@@ -182,7 +194,7 @@ def test_foreign_object_under_the_prefix_is_refused(
     key = names.dataset_data_prefix(platform.prefix, config.name, files.digest) + "stray.parquet"
     s3.put_object(Bucket=platform.bucket, Key=key, Body=b"?")
     with pytest.raises(UploadFailed) as refused:
-        upload(s3, files, config, platform)
+        upload(s3, files, config.name, platform.bucket, platform.prefix)
     assert str(refused.value) == snapshot
 
 
@@ -191,7 +203,7 @@ def test_a_small_file_is_one_call_with_the_checksum_that_the_service_checks(
 ) -> None:
     config, platform = benchmark_config.dataset, benchmark_config.platform
     counting = Counting(s3)
-    upload(counting, files, config, platform)
+    upload(counting, files, config.name, platform.bucket, platform.prefix)
     assert counting.calls == ["put_object", "put_object"]
     head = s3.head_object(Bucket=platform.bucket, Key=counting.sent[0], ChecksumMode="ENABLED")
     hashed = bytes.fromhex(head["Metadata"]["sha256"])
@@ -205,7 +217,13 @@ def test_only_files_of_up_to_a_mebibyte_are_held_in_memory(
     (tmp_path / "b.parquet").write_bytes(b"B" * (sending.IN_MEMORY_BYTES + 1))
     counting = Counting(s3)
     config, platform = benchmark_config.dataset, benchmark_config.platform
-    result = upload(counting, scan_directory(dataset_at(tmp_path)), config, platform)
+    result = upload(
+        counting,
+        scan_directory(dataset_at(tmp_path)),
+        config.name,
+        platform.bucket,
+        platform.prefix,
+    )
     assert sorted(zip(counting.sent, counting.streamed, strict=True)) == [
         (names.dataset_data_prefix(platform.prefix, config.name, result.digest) + name, streamed)
         for name, streamed in [("a.parquet", False), ("b.parquet", True)]
@@ -230,7 +248,9 @@ def test_small_files_wait_for_s3_side_by_side(
 
     monkeypatch.setattr(s3, "put_object", put)
     config, platform = benchmark_config.dataset, benchmark_config.platform
-    found = upload(s3, scan_directory(dataset_at(tmp_path)), config, platform)
+    found = upload(
+        s3, scan_directory(dataset_at(tmp_path)), config.name, platform.bucket, platform.prefix
+    )
     assert found.sent_files == sending.SMALL_CONNECTIONS
 
 
@@ -244,7 +264,13 @@ def test_a_file_that_changed_after_it_was_hashed_is_refused_and_not_sent(
     files.files[0].path.write_bytes(b"X" * 10)
     counting = Counting(s3)
     with pytest.raises(UploadFailed) as refused:
-        upload(counting, files, benchmark_config.dataset, benchmark_config.platform)
+        upload(
+            counting,
+            files,
+            benchmark_config.dataset.name,
+            benchmark_config.platform.bucket,
+            benchmark_config.platform.prefix,
+        )
     assert plain(refused.value, folder=tmp_path) == snapshot
     assert not [key for key in counting.sent if key.endswith("a.parquet")]
 
@@ -257,7 +283,7 @@ def test_a_file_that_is_as_it_was_hashed_is_not_hashed_again(
     hashed: list[Any] = []
     monkeypatch.setattr(sending.hashlib, "file_digest", lambda *asked: hashed.append(asked))
     config, platform = benchmark_config.dataset, benchmark_config.platform
-    assert upload(s3, settled, config, platform).sent_files == 2
+    assert upload(s3, settled, config.name, platform.bucket, platform.prefix).sent_files == 2
     assert hashed == []
 
 
@@ -277,7 +303,13 @@ def test_a_file_that_changes_while_it_is_sent_is_refused(
 
     monkeypatch.setattr(s3, "put_object", change)
     with pytest.raises(UploadFailed) as refused:
-        upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
+        upload(
+            s3,
+            files,
+            benchmark_config.dataset.name,
+            benchmark_config.platform.bucket,
+            benchmark_config.platform.prefix,
+        )
     assert plain(refused.value, folder=tmp_path) == snapshot
 
 
@@ -304,7 +336,13 @@ def test_a_file_that_arrives_otherwise_is_refused(
 
     monkeypatch.setattr(s3, "put_object", answer)
     with pytest.raises(UploadFailed) as refused:
-        upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
+        upload(
+            s3,
+            files,
+            benchmark_config.dataset.name,
+            benchmark_config.platform.bucket,
+            benchmark_config.platform.prefix,
+        )
     assert plain(refused.value, folder=tmp_path) == snapshot
 
 
@@ -323,8 +361,10 @@ def test_multipart_upload_is_verified(
     (tmp_path / "big.parquet").write_bytes(bytes(range(256)) * (PART_BYTES // 256) + b"tail")
     big = scan_directory(dataset_at(tmp_path))
     config, platform = benchmark_config.dataset, benchmark_config.platform
-    assert upload(s3, big, config, platform).sent_bytes == PART_BYTES + 4
-    assert upload(s3, big, config, platform).sent_bytes == 0
+    assert (
+        upload(s3, big, config.name, platform.bucket, platform.prefix).sent_bytes == PART_BYTES + 4
+    )
+    assert upload(s3, big, config.name, platform.bucket, platform.prefix).sent_bytes == 0
 
 
 def test_format_files_takes_whatever_lies_there(tmp_path: Path, files: Dataset) -> None:

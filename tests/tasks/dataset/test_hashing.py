@@ -120,14 +120,16 @@ def test_a_file_that_changes_while_it_is_hashed_is_not_remembered(
 
     monkeypatch.setattr(hashing.Mark, "of", moving)
     hashes(config)
-    assert not cache_file(config).exists()
+    assert not cache_file(config.source, config.pattern).exists()
 
 
 def test_only_the_present_files_are_kept(config: DatasetConfig) -> None:
     hashes(config)
     (Path(config.source) / "a.bin").unlink()
     hashes(config)
-    assert list(json.loads(cache_file(config).read_text())["files"]) == ["sub/b.bin"]
+    assert list(json.loads(cache_file(config.source, config.pattern).read_text())["files"]) == [
+        "sub/b.bin"
+    ]
 
 
 SHA256 = "0" * 64
@@ -147,11 +149,11 @@ SHA256 = "0" * 64
 def test_a_torn_or_foreign_cache_is_said_and_ignored(
     config: DatasetConfig, read: list[str], caplog: pytest.LogCaptureFixture, body: str
 ) -> None:
-    cache_file(config).parent.mkdir(parents=True)
-    cache_file(config).write_bytes(body.encode("latin-1"))
+    cache_file(config.source, config.pattern).parent.mkdir(parents=True)
+    cache_file(config.source, config.pattern).write_bytes(body.encode("latin-1"))
     hashes(config)
     assert read == ["a.bin", "b.bin"]
-    assert str(cache_file(config)) in caplog.text
+    assert str(cache_file(config.source, config.pattern)) in caplog.text
     read.clear()
     hashes(config)
     assert read == []
@@ -160,9 +162,12 @@ def test_a_torn_or_foreign_cache_is_said_and_ignored(
 def test_a_cache_that_cannot_be_read_or_written_costs_a_warning(
     config: DatasetConfig, caplog: pytest.LogCaptureFixture, snapshot: SnapshotAssertion
 ) -> None:
-    cache_file(config).mkdir(parents=True)
+    cache_file(config.source, config.pattern).mkdir(parents=True)
     hashes(config)
-    messages = [plain(each.getMessage(), cache=cache_file(config)) for each in caplog.records]
+    messages = [
+        plain(each.getMessage(), cache=cache_file(config.source, config.pattern))
+        for each in caplog.records
+    ]
     assert messages == snapshot
 
 

@@ -62,9 +62,11 @@ def test_a_file_of_more_parts_than_s3_takes_is_sent_in_larger_ones_and_checked_b
         part_numbers.append(params["PartNumber"])
 
     s3.meta.events.register("before-parameter-build.s3.UploadPart", count)
-    assert upload(s3, big, config, platform).sent_files == 1
+    assert upload(s3, big, config.name, platform.bucket, platform.prefix).sent_files == 1
     assert part_numbers == [1]  # 64 MiB: of 16 MiB there would be four
-    assert upload(s3, big, config, platform).sent_files == 0  # what is there is taken for the file
+    assert (
+        upload(s3, big, config.name, platform.bucket, platform.prefix).sent_files == 0
+    )  # what is there is taken for the file
 
 
 def test_a_file_larger_than_an_object_may_be_is_refused_before_it_is_read(

@@ -12,6 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import FrameworkConfig, ImageConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused
+from nodesweep.launch.registry import backend_of
 from nodesweep.tasks.image import bases as image_bases
 from nodesweep.tasks.image.bases import (
     device_of,
@@ -37,7 +38,7 @@ def test_base_in_ecr_is_pinned_by_the_digest_of_its_tag(
     digest = push(ecr, "2.5-gpu-py311", "pytorch-training")
     config = make_context(tmp_path, "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n")
     reference = f"{DLC}:2.5-gpu-py311"
-    assert pin_base_images(Images(platform, config), {"BASE_IMAGE": reference}) == {
+    assert pin_base_images(Images(backend_of(platform), config), {"BASE_IMAGE": reference}) == {
         reference: f"{DLC}@{digest}"
     }
 
@@ -50,7 +51,12 @@ def test_base_outside_ecr_counts_by_its_name_with_a_warning(
     snapshot: SnapshotAssertion,
 ) -> None:
     aws("ecr")
-    assert pin_base_images(Images(platform, make_context(tmp_path, "FROM python:3.11\n")), {}) == {}
+    assert (
+        pin_base_images(
+            Images(backend_of(platform), make_context(tmp_path, "FROM python:3.11\n")), {}
+        )
+        == {}
+    )
     assert caplog.messages == snapshot
 
 
@@ -65,7 +71,12 @@ def test_base_that_ecr_has_no_repository_for_is_no_warning(
     image."""
     caplog.set_level(logging.INFO, "nodesweep.image")
     aws("ecr")
-    assert pin_base_images(Images(platform, make_context(tmp_path, f"FROM {DLC}:none\n")), {}) == {}
+    assert (
+        pin_base_images(
+            Images(backend_of(platform), make_context(tmp_path, f"FROM {DLC}:none\n")), {}
+        )
+        == {}
+    )
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == snapshot
 
 
@@ -77,7 +88,12 @@ def test_missing_tag_of_a_base_is_a_warning(
     snapshot: SnapshotAssertion,
 ) -> None:
     aws("ecr").create_repository(repositoryName="pytorch-training")
-    assert pin_base_images(Images(platform, make_context(tmp_path, f"FROM {DLC}:none\n")), {}) == {}
+    assert (
+        pin_base_images(
+            Images(backend_of(platform), make_context(tmp_path, f"FROM {DLC}:none\n")), {}
+        )
+        == {}
+    )
     assert caplog.messages == snapshot
 
 
@@ -86,9 +102,14 @@ def test_pinned_base_and_scratch_are_not_asked_for(
 ) -> None:
     caplog.set_level(logging.INFO)
     dockerfile = f"FROM {DLC}@sha256:{'a' * 64} AS one\nFROM scratch\n"
-    assert pin_base_images(Images(platform, make_context(tmp_path, dockerfile)), {}) == {}
     assert (
-        pin_base_images(Images(platform, ImageConfig(context=str(tmp_path / "nowhere"))), {}) == {}
+        pin_base_images(Images(backend_of(platform), make_context(tmp_path, dockerfile)), {}) == {}
+    )
+    assert (
+        pin_base_images(
+            Images(backend_of(platform), ImageConfig(context=str(tmp_path / "nowhere"))), {}
+        )
+        == {}
     )
     assert caplog.messages == []
 
@@ -126,9 +147,9 @@ def test_only_a_call_that_may_succeed_later_is_an_error(
     config = make_context(tmp_path, f"FROM {DLC}:1\n")
     if raised:
         with pytest.raises(ClientError):
-            pin_base_images(Images(platform, config), {})
+            pin_base_images(Images(backend_of(platform), config), {})
     else:
-        assert pin_base_images(Images(platform, config), {}) == {}
+        assert pin_base_images(Images(backend_of(platform), config), {}) == {}
 
 
 def test_device_follows_the_instance_type(snapshot: SnapshotAssertion) -> None:
@@ -285,7 +306,7 @@ def test_container_that_runs_as_it_is_goes_by_its_digest(
     monkeypatch.setattr("nodesweep.tasks.image.bases.aws_client", lambda *_, **__: Ecr())
     base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training"
     assert (
-        pin_container(Images(platform, ImageConfig()), f"{base}:2.5-gpu-py311")
+        pin_container(Images(backend_of(platform), ImageConfig()), f"{base}:2.5-gpu-py311")
         == f"{base}@sha256:" + "1" * 64
     )
     assert asked == [
@@ -296,7 +317,7 @@ def test_container_that_runs_as_it_is_goes_by_its_digest(
         }
     ]
     assert (
-        pin_container(Images(platform, ImageConfig()), "somewhere.else/pytorch:1")
+        pin_container(Images(backend_of(platform), ImageConfig()), "somewhere.else/pytorch:1")
         == "somewhere.else/pytorch:1"
     )
 

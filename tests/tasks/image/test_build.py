@@ -9,8 +9,9 @@ import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.events import read_event
+from nodesweep.launch import registry
+from nodesweep.launch.registry import backend_of
 from nodesweep.tasks.image import codebuild as image_codebuild
-from nodesweep.tasks.image import find as image
 from nodesweep.tasks.image.build import (
     StartedBuild,
     builder_of,
@@ -42,9 +43,10 @@ class CodeBuild:
 
 def test_builder_is_the_one_that_the_config_names(benchmark_config: BenchmarkConfig) -> None:
     config, platform = benchmark_config.image, benchmark_config.platform
-    assert isinstance(builder_of(Images(platform, config)), CodeBuildBuilder)
+    assert isinstance(builder_of(Images(backend_of(platform), config)), CodeBuildBuilder)
     assert isinstance(
-        builder_of(Images(platform, config.model_copy(update={"builder": "docker"}))), DockerBuilder
+        builder_of(Images(backend_of(platform), config.model_copy(update={"builder": "docker"}))),
+        DockerBuilder,
     )
 
 
@@ -61,11 +63,11 @@ def test_image_goes_from_start_to_its_digest(
     )
     ecr = aws("ecr")
     aws("s3").create_bucket(Bucket=platform.bucket)
-    for module in (image, image_codebuild):
+    for module in (registry, image_codebuild):
         client = lambda service, platform: codebuild if service == "codebuild" else aws(service)  # noqa: E731
         monkeypatch.setattr(module, "aws_client", client)
     config = make_context(tmp_path)
-    images, context = Images(platform, config), read_context(config)
+    images, context = Images(backend_of(platform), config), read_context(config)
     assert find_image(images, context) is None
     started = start_image_build(images, context, "token")
     uri = "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep"

@@ -20,6 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused
+from nodesweep.launch.registry import backend_of
 from nodesweep.polling import Cancelled, Clock
 from nodesweep.tasks.image.docker import DockerBuilder, find_engine
 from nodesweep.tasks.image.find import Images, read_context
@@ -106,7 +107,7 @@ def repository(aws: Callable[[str], Any]) -> str:
 def build(
     platform: PlatformConfig, config: ImageConfig, repository: str, clock: Clock | None = None
 ) -> Any:
-    builder, context = DockerBuilder(Images(platform, config)), read_context(config)
+    builder, context = DockerBuilder(Images(backend_of(platform), config)), read_context(config)
     started = builder.start(context, repository, "token")
     return builder.finish(
         context, repository, started, clock or Clock(wait=lambda seconds: bool(time.sleep(0.01)))
@@ -184,7 +185,7 @@ def test_secret_that_the_engine_reads_itself_is_taken_from_the_environment_or_re
     value: str,
 ) -> None:
     context = read_context(config.model_copy(update={"build_args": {name: value}}))
-    builder = DockerBuilder(Images(platform, config))
+    builder = DockerBuilder(Images(backend_of(platform), config))
     monkeypatch.setenv(name, "another value")
     with pytest.raises(PreflightRefused, match=name) as refused:
         builder.start(context, repository, "")
@@ -506,7 +507,7 @@ def test_engine_that_has_gone_is_a_failed_build(
     snapshot: SnapshotAssertion,
 ) -> None:
     with pytest.raises(ImageBuildFailed) as refused:
-        DockerBuilder(Images(platform, config)).finish(
+        DockerBuilder(Images(backend_of(platform), config)).finish(
             read_context(config), repository, "/nowhere/docker", Clock()
         )
     assert str(refused.value) == snapshot
@@ -555,7 +556,7 @@ for word in sys.argv:
         pathlib.Path(word.partition("=")[2]).write_text("{digest}\\n")
 """)
     context = read_context(config)
-    builder = DockerBuilder(Images(platform, config))
+    builder = DockerBuilder(Images(backend_of(platform), config))
     image = builder.finish(
         context, "127.0.0.1:5000/nodesweep", str(engine.folder / "podman"), Clock()
     )

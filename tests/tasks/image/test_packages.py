@@ -29,7 +29,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def read(make_config: Configs, code: Path, **training: Any) -> Requirements:
-    found = read_requirements(make_config(training={"source_dir": str(code), **training}))
+    found = read_requirements(make_config(training={"source_dir": str(code), **training}).training)
     assert found is not None
     return found
 
@@ -39,7 +39,7 @@ def layer_of(
 ) -> BuildContext:
     folder.mkdir()
     config = make_config(training={"source_dir": str(code)}, **({"image": image} if image else {}))
-    requirements = read_requirements(config)
+    requirements = read_requirements(config.training)
     assert requirements is not None
     return read_context(write_layer(requirements, base, config.image, folder))
 
@@ -134,8 +134,8 @@ def test_code_without_requirements_has_no_layer(
     if text is not None:
         (code / "requirements.txt").write_text(text)
     config = make_config(training={"source_dir": str(code)})
-    assert read_requirements(config) is None
-    assert read_requirements(make_config()) is None
+    assert read_requirements(config.training) is None
+    assert read_requirements(make_config().training) is None
 
 
 @pytest.mark.parametrize("named", ["gone.txt", "../outside.txt"])

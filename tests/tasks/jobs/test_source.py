@@ -14,11 +14,10 @@ from nodesweep.launch.store import FolderStore
 from nodesweep.scaling import names
 from nodesweep.tasks.jobs import source
 from nodesweep.tasks.jobs.source import (
-    entry_point_problem,
+    LocalCode,
     is_code_proven,
     mark_code_proven,
     pack,
-    pack_code,
 )
 from tests.plain import plain
 
@@ -73,14 +72,14 @@ def test_code_is_the_same_whatever_the_tool_writes_beside_it(
     config = make_config(
         dataset={"source": str(tmp_path / "data")}, training={"source_dir": str(tmp_path)}
     )
-    before = source.pack_code(config)
+    before = LocalCode.of(config).pack()
     for written in ("reports/a-sweep/report.json", "data/a.parquet", "nodesweep.yaml"):
         (tmp_path / written).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / written).write_text("x")
-    assert source.pack_code(config) == before
+    assert LocalCode.of(config).pack() == before
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "nodesweep.yaml").write_text("the program's own")
-    assert source.pack_code(config) != before
+    assert LocalCode.of(config).pack() != before
 
 
 @pytest.mark.parametrize("data", [".", ".."])
@@ -91,7 +90,7 @@ def test_code_in_the_folder_of_the_data_is_packed(
     config = make_config(
         dataset={"source": str(tmp_path / data)}, training={"source_dir": str(tmp_path)}
     )
-    with tarfile.open(fileobj=io.BytesIO(source.pack_code(config))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(LocalCode.of(config).pack())) as tar:
         assert tar.getnames() == ["train.py"]
 
 
@@ -104,7 +103,7 @@ def test_requirements_that_are_a_layer_of_the_image_are_not_sent(
         (tmp_path / name).write_text("")
     config = make_config(training={"source_dir": str(tmp_path)})
     for with_requirements, more in ((True, ["requirements.txt"]), (False, [])):
-        packed = source.pack_code(config, with_requirements)
+        packed = LocalCode.of(config).pack(with_requirements)
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             assert sorted(tar.getnames()) == ["deep/requirements.txt", *more, "train.py"]
 
@@ -142,10 +141,10 @@ def test_an_entry_point_that_the_archive_would_lack_is_told_before(
         report={"directory": str(code / changes.get("report", "reports"))},
         dataset={"source": str(code / changes.get("source", "data"))},
     )
-    problem = entry_point_problem(config)
+    problem = LocalCode.of(config).entry_point_problem()
     assert problem is None if words is None else words in str(problem)
     if words is None and not entry_point.startswith(".."):
-        with tarfile.open(fileobj=io.BytesIO(pack_code(config))) as tar:
+        with tarfile.open(fileobj=io.BytesIO(LocalCode.of(config).pack())) as tar:
             assert entry_point in tar.getnames()
 
 
@@ -201,5 +200,5 @@ def test_a_dataset_that_the_code_links_to_is_no_code(
     (code / "data").symlink_to(elsewhere)
     at = {"data": code / "data", "elsewhere": elsewhere}[source]
     config = make_config(dataset={"source": str(at)}, training={"source_dir": str(code)})
-    with tarfile.open(fileobj=io.BytesIO(pack_code(config))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(LocalCode.of(config).pack())) as tar:
         assert tar.getnames() == ["train.py"]

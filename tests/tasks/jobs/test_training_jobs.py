@@ -286,11 +286,9 @@ def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNam
         "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda store, sweep: None
     )
     clients = {"logs": logs, "sagemaker": sagemaker, "s3": SimpleNamespace()}
-    for module in (
-        "launch.sagemaker.backend",
-        "launch.sagemaker.launcher",
-    ):
-        monkeypatch.setattr(f"nodesweep.{module}.aws_client", lambda service, *_: clients[service])
+    monkeypatch.setattr(
+        "nodesweep.launch.registry.aws_client", lambda service, *_: clients[service]
+    )
 
 
 def test_log_of_a_job_is_said_once_over_several_watches(

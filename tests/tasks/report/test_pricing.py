@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.price_list import table_file
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.tasks.report.pricing import (
     PROCESSING,
@@ -100,10 +101,10 @@ def test_price_is_asked_once_and_kept(
         "get_products", answer, {"ServiceCode": "AmazonSageMaker", "Filters": FILTERS}
     )
     path = tmp_path / "cache" / "prices.json"
-    priced, notices = price_instance(platform, instance, path, TODAY)
+    priced, notices = price_instance(backend_of(platform), instance, path, TODAY)
     assert notices == ()
     # 7 days later: a second call would fail
-    again, _ = price_instance(platform, instance, path, date(2026, 11, 27))
+    again, _ = price_instance(backend_of(platform), instance, path, date(2026, 11, 27))
     price = price_of(again, "us-east-1")
     assert again == priced
     assert (price.usd_per_hour, price.source, price.date) == (0.25, SOURCE, "2026-11-20")
@@ -120,7 +121,9 @@ def test_catalogue_is_used_where_the_price_list_does_not_answer(
     snapshot: SnapshotAssertion,
 ) -> None:
     price_list.add_client_error("get_products", code)
-    priced, notices = price_instance(platform, instance, tmp_path / "prices.json", TODAY)
+    priced, notices = price_instance(
+        backend_of(platform), instance, tmp_path / "prices.json", TODAY
+    )
     assert priced == instance
     assert notices == snapshot
     assert not (tmp_path / "prices.json").exists()
@@ -134,7 +137,9 @@ def test_catalogue_is_used_where_the_price_list_has_none(
     snapshot: SnapshotAssertion,
 ) -> None:
     price_list.add_response("get_products", {"PriceList": []})
-    priced, notices = price_instance(platform, instance, tmp_path / "prices.json", TODAY)
+    priced, notices = price_instance(
+        backend_of(platform), instance, tmp_path / "prices.json", TODAY
+    )
     assert priced == instance
     assert notices[0] == snapshot
 
@@ -150,7 +155,7 @@ def test_a_processing_job_has_a_price_of_its_own_or_none(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache_price(cache_file(), KEY, 0.5, datetime.now(UTC).date())  # of training
     price_list.add_response("get_products", {"PriceList": []})
-    [(unknown, notices)] = current_prices(platform, [(instance, PROCESSING)])
+    [(unknown, notices)] = current_prices(backend_of(platform), [(instance, PROCESSING)])
     assert price_of(unknown, "us-east-1").usd_per_hour is None
     assert notices[0] == snapshot
     filters = [{**one} for one in FILTERS]
@@ -162,7 +167,7 @@ def test_a_processing_job_has_a_price_of_its_own_or_none(
         {"ServiceCode": "AmazonSageMaker", "Filters": filters},
     )
     for _ in range(2):  # the second time it is kept
-        [(priced, notices)] = current_prices(platform, [(instance, PROCESSING)])
+        [(priced, notices)] = current_prices(backend_of(platform), [(instance, PROCESSING)])
         assert (price_of(priced, "us-east-1").usd_per_hour, notices) == (0.25, ())
     unpriced = instance.model_copy(update={"on_demand_usd_per_hour": None})
     assert without_price(unpriced) == unpriced
@@ -186,7 +191,7 @@ def test_prices_are_asked_for_at_once(
 
     monkeypatch.setattr("nodesweep.tasks.report.pricing.aws_client", lambda *_, **__: PriceList())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    priced = current_prices(platform, asked)
+    priced = current_prices(backend_of(platform), asked)
     assert [one.instance_type for one, _ in priced] == [*types, types[0]]
     assert all(one.on_demand_usd_per_hour == len(one.instance_type) for one, _ in priced)
     assert len(json.loads(cache_file().read_text())) == len(asked), "each is kept"
@@ -196,7 +201,10 @@ def test_emulated_node_is_never_asked_for(
     price_list: Stubber, platform: PlatformConfig, tmp_path: Path
 ) -> None:
     emulated = load_catalogue().get("ml.local.small")
-    assert price_instance(platform, emulated, tmp_path / "prices.json", TODAY) == (emulated, ())
+    assert price_instance(backend_of(platform), emulated, tmp_path / "prices.json", TODAY) == (
+        emulated,
+        (),
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from nodesweep.tasks.sweeps.records import (
     Sweeps,
     add_to_provenance,
     begins_with_validation,
-    is_complete,
     latest_sweep,
     read_sweep_record,
     sweep_exists,
@@ -75,9 +74,12 @@ def report_of(*points: tuple[int, int, str]) -> bytes:
     ],
 )
 def test_sweep_is_finished_when_every_point_has_a_completed_run(
-    benchmark_config: BenchmarkConfig, report: bytes | None, complete: bool
+    store: Store, benchmark_config: BenchmarkConfig, report: bytes | None, complete: bool
 ) -> None:
-    assert is_complete(report, benchmark_config) is complete
+    sweep = names.sweep_id(benchmark_config, datetime(2026, 11, 22, tzinfo=UTC))
+    if report is not None:
+        store.put(names.report_key(store.prefix, sweep, names.REPORT_JSON), report)
+    assert Sweeps(store, benchmark_config).is_done(sweep) is complete
 
 
 def test_resume_names_the_sweep_it_is_not_certain_of(

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from syrupy.assertion import SnapshotAssertion
 
-import nodesweep.launch.sagemaker.backend
+import nodesweep.launch.registry
 import nodesweep.launch.sagemaker.store
 import nodesweep.tasks.sweeps.stopping
 from nodesweep.configs.models import PlatformConfig
@@ -156,7 +156,7 @@ def test_end_that_cannot_ask_says_that_jobs_may_run_on(
         def get_paginator(self, operation: str) -> None:
             raise EndpointConnectionError(endpoint_url="http://there:1")
 
-    for module in (nodesweep.launch.sagemaker.backend, nodesweep.launch.sagemaker.store):
+    for module in (nodesweep.launch.registry, nodesweep.launch.sagemaker.store):
         monkeypatch.setattr(module, "aws_client", lambda *_: Lost())
     monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.0)
     with pytest.raises(EndpointConnectionError, match="http://there:1"):

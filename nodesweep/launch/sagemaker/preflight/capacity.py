@@ -145,7 +145,7 @@ def _duration_hours(arms: Sequence[Facts], instances: int) -> float:
         at_once = min(arm.config.sweep.max_parallel_jobs, instances // arm.max_nodes)
         if not at_once:
             return math.inf
-        hours += math.ceil(most_attempts(arm.config) / at_once) * billed_hours(arm.config)
+        hours += math.ceil(most_attempts(arm.config.sweep) / at_once) * billed_hours(arm.training)
     return hours
 
 
@@ -161,12 +161,12 @@ def _lines(
 ) -> list[str]:
     first = arms[0]
     name, region = first.instance.instance_type, first.config.platform.region
-    node_hours = sum(node_hours_bound(arm.config)[0] for arm in arms)
+    node_hours = sum(node_hours_bound(arm.config.sweep, arm.training)[0] for arm in arms)
     return [
         "",
         (
             f"{name} in {region}: at most {node_hours:.1f} node-hours for the sweep,"
-            f" {billed_hours(first.config):.2f} h per run"
+            f" {billed_hours(first.training):.2f} h per run"
         ),
         f"  on demand: {_quota_text(name, '', quotas)}; {_on_demand_text(first, node_hours)}",
         (
@@ -192,7 +192,7 @@ def _on_demand_text(arm: Facts, node_hours: float) -> str:
     if usd is None:
         return f"price unknown: {price.reason}"
     runs = join_words(
-        f"{nodes * billed_hours(arm.config) * usd:,.2f} on {nodes_text(nodes)}"
+        f"{nodes * billed_hours(arm.training) * usd:,.2f} on {nodes_text(nodes)}"
         for nodes in arm.node_counts
     )
     return (
@@ -232,7 +232,7 @@ def _offering_text(offering: Mapping[str, Any], arms: Sequence[Facts]) -> str:
     instances = min((block["InstanceCount"] for block in blocks), default=0)
     instance_hours = sum(block["InstanceCount"] * _hours(block) for block in blocks)
     starts = [block["StartTime"] for block in blocks if "StartTime" in block]
-    cut_hours = max(billed_hours(arm.config) for arm in arms)  # of a job cut off by a block's end
+    cut_hours = max(billed_hours(arm.training) for arm in arms)  # of a job that a block's end cuts
     usable_hours = sum(_hours(block) - _LOST_HOURS - cut_hours for block in blocks) + cut_hours
     is_enough = usable_hours >= _duration_hours(arms, instances)
     size = f"{pluralize(instances, 'instance')} for {_hours(offering):g} h"

@@ -116,7 +116,12 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
         needs.append(
             Need(("s3:GetObject",), f"arn:{partition}:s3:::{bucket}/{key.rstrip('/')}/x", bucket)
         )
-    if image := _image(config, in_a_layer):
+    image: EcrImage | None = EcrImage(
+        platform.account_id, platform.region, config.image.repository, {}
+    )
+    if config.image.uri is not None and not in_a_layer:  # otherwise the build's repository
+        image = parse_ecr_image(config.image.uri)
+    if image is not None:
         resource = (
             f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
         )
@@ -338,10 +343,3 @@ def _as_list(value: Any) -> list[Any]:
 
 def _partition(role_arn: str) -> str:
     return role_arn.split(":")[1]
-
-
-def _image(config: BenchmarkConfig, in_a_layer: bool) -> EcrImage | None:
-    """Return the ECR location of the jobs' image: the given one, or the build's repository."""
-    if config.image.uri is not None and not in_a_layer:
-        return parse_ecr_image(config.image.uri)
-    return EcrImage(config.platform.account_id, config.platform.region, config.image.repository, {})

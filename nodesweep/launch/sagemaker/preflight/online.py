@@ -70,14 +70,15 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "service quotas",
         (
             lambda rule_input: quota.judge_quotas(
-                rule_input.facts.config,
+                rule_input.facts.training,
                 rule_input.response,
+                rule_input.facts.config.sweep.max_parallel_jobs,
                 rule_input.facts.peak_nodes,
                 rule_input.facts.max_nodes,
                 rule_input.facts.peak_nodes_together,
             ),
             lambda rule_input: quota.judge_validation_quota(
-                rule_input.facts.config, rule_input.response
+                rule_input.facts.config.dataset, rule_input.response
             ),
         ),
         per_type=True,
@@ -295,7 +296,11 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     ),
     AccountRule(
         "the image",
-        (lambda rule_input: storage.judge_image(rule_input.facts.config, rule_input.response),),
+        (
+            lambda rule_input: storage.judge_image(
+                rule_input.facts.config.image, rule_input.response
+            ),
+        ),
         action="ecr:BatchGetImage",
         queries="`image.uri`, if it is in ECR, in any account",
         query=storage.query_image,
@@ -307,7 +312,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "the repository",
         (
             lambda rule_input: storage.judge_repository(
-                rule_input.facts.config, rule_input.response
+                rule_input.facts.config.image, rule_input.response
             ),
         ),
         action="ecr:DescribeRepositories",

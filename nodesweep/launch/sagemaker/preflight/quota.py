@@ -5,42 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import DatasetConfig, TrainingConfig
 from nodesweep.launch.sagemaker.preflight.rule import RuleContext
 from nodesweep.scaling.formats import pluralize
-from nodesweep.scaling.planning.validation import validation_section
 from nodesweep.scaling.rules.rule import Findings
 
 MOST_PER_JOB = "Maximum number of instances per training job"
 MOST_TOGETHER = "Number of instances across all training jobs"
 
 
-def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
+def quota_names(training: TrainingConfig) -> tuple[str, ...]:
     """Return the names of the quotas that a sweep uses; their codes differ per type."""
-    training = config.training
     names = [f"{training.instance_type} for {'spot ' if training.spot else ''}training job usage"]
     if training.keep_alive_seconds:
         names.append(f"{training.instance_type} for training warm pool usage")
     return tuple(names)
 
 
-def validation_quota(config: BenchmarkConfig) -> str | None:
+def validation_quota(dataset: DatasetConfig | None) -> str | None:
     """Return the name of the Processing quota for the dataset's validation.
 
     Return None if no Processing job validates it.
     """
-    dataset = config.dataset
     if dataset is None or dataset.validation is None or not dataset.may_use_spark:
         return None
     return f"{dataset.validation.instance_type} for processing job usage"
 
 
-def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float]) -> Findings:
+def judge_validation_quota(dataset: DatasetConfig | None, quotas: Mapping[str, float]) -> Findings:
     """Check that the quota covers the Processing job's instances."""
-    name = validation_quota(config)
-    if name is None:
+    name = validation_quota(dataset)
+    if dataset is None or dataset.validation is None or name is None:
         return Findings()
-    count = validation_section(config).instance_count
+    count = dataset.validation.instance_count
     if name not in quotas:
         return Findings(
             notices=(
@@ -60,8 +57,9 @@ def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float])
 
 
 def judge_quotas(
-    config: BenchmarkConfig,
+    training: TrainingConfig,
     quotas: Mapping[str, float],
+    at_once: int,
     peak: int,
     most: int,
     together: int | None = None,
@@ -72,25 +70,26 @@ def judge_quotas(
     jobs on a plan's instances count towards the quotas for jobs.
 
     Args:
-        config: the sweep's config.
+        training: the config's section.
         quotas: instances by quota name.
-        peak: maximum number of nodes in use at once.
-        most: number of nodes of the largest job.
-        together: maximum number of nodes of all instance types at once, or None for a single type.
+        at_once: most jobs at once.
+        peak: most nodes in use at once.
+        most: nodes of the largest job.
+        together: most nodes of all instance types at once; None for a single type.
     """
     problems: list[str] = []
     notices: list[str] = []
-    for name in quota_names(config):
+    for name in quota_names(training):
         if name not in quotas:
             notices.append(
                 f"training.instance_type: Service Quotas does not list {name!r}; check it before"
                 " you run"
             )
         elif quotas[name] < peak:
-            (problems if config.training.training_plan_arn is None else notices).append(
+            (problems if training.training_plan_arn is None else notices).append(
                 f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, but the"
-                f" sweep needs {peak} ({pluralize(config.sweep.max_parallel_jobs, 'job')} at once,"
-                f" up to {most} nodes each); {_remedy(config, quotas[name], most)}"
+                f" sweep needs {peak} ({pluralize(at_once, 'job')} at once,"
+                f" up to {most} nodes each); {_remedy(quotas[name], most)}"
             )
     for name, needed in (
         (MOST_PER_JOB, most),
@@ -99,12 +98,12 @@ def judge_quotas(
         if name in quotas and quotas[name] < needed:
             problems.append(
                 f"sweep: the account's quota {name!r} is {quotas[name]:g}, but the sweep needs"
-                f" {needed}; {_remedy(config, quotas[name], most)}"
+                f" {needed}; {_remedy(quotas[name], most)}"
             )
     return Findings(tuple(problems), tuple(notices))
 
 
-def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
+def _remedy(quota: float, most: int) -> str:
     fewer = "lower sweep.max_parallel_jobs" if quota >= most else "drop the larger node counts"
     return f"request an increase in Service Quotas, or {fewer}"
 
@@ -112,8 +111,8 @@ def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
 def query_quotas(context: RuleContext) -> dict[str, float]:
     """Query Service Quotas for the account's quotas, reading only as many pages as needed."""
     pages = context.client("service-quotas").get_paginator("list_service_quotas")
-    wanted = {*quota_names(context.config), MOST_PER_JOB, MOST_TOGETHER}
-    if (of_validation := validation_quota(context.config)) is not None:
+    wanted = {*quota_names(context.config.training), MOST_PER_JOB, MOST_TOGETHER}
+    if (of_validation := validation_quota(context.config.dataset)) is not None:
         wanted.add(of_validation)
     return read_quotas(
         pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}), wanted

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.errors import suppress_codes
 from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, RuleContext
 from nodesweep.scaling.rules.images import ECR_URI
@@ -65,12 +65,12 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
     return Findings((problem,))
 
 
-def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:
+def judge_image(image: ImageConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:
     """Check BatchGetImage's failures for the one image requested.
 
     The image is image.uri, or the container from framework or base_image if it runs unmodified.
     """
-    as_it_is = config.image.context is None
+    as_it_is = image.context is None
     field = "image.framework or image.base_image" if as_it_is else "image.uri"
     advice = (
         "use another container"
@@ -79,19 +79,19 @@ def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) 
     )
     return Findings(
         tuple(
-            f"{field}: {config.image.uri}:"
+            f"{field}: {image.uri}:"
             f" {failure.get('failureReason') or failure['failureCode']}; {advice}"
             for failure in failures
         )
     )
 
 
-def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
+def judge_repository(image: ImageConfig, is_there: bool) -> Findings:
     """Check that image.repository exists; with image.uri, a missing one is only a notice."""
-    name = config.image.repository
+    name = image.repository
     if is_there:
         return Findings()
-    if config.image.uri is not None:
+    if image.uri is not None:
         # a slow import, which `plan` does not need otherwise
         from nodesweep.scaling.report.sources import at_start_text
 

@@ -77,7 +77,7 @@ def platform(served: SimpleNamespace, request: pytest.FixtureRequest) -> Iterato
 
 
 def launcher_of(served: SimpleNamespace, platform: PlatformConfig) -> BatchJobs:
-    launcher = training_launcher(served.sagemaker, platform, quick=False)
+    launcher = training_launcher(bind(platform), quick=False)
     assert isinstance(launcher, BatchJobs)
     return launcher
 
@@ -333,7 +333,7 @@ def test_results_of_a_job_are_found_under_the_name_that_batch_gave_it(
     jobs.submit(spec)
     job = ended(jobs, spec.name)
     [name] = trained(served, spec.name)
-    assert own_name(platform, spec.name) == name
+    assert own_name(bind(platform), spec.name) == name
     assert job.name == spec.name and job.output_uri is not None and name in job.output_uri
     assert bind(platform).read_metrics(SWEEP, spec.name) is not None
     lines = [line.text for line in bind(platform).read_log(job, tmp_path)]
@@ -342,7 +342,7 @@ def test_results_of_a_job_are_found_under_the_name_that_batch_gave_it(
         names.log_file(spec.name, "algo-1")
     ]
     assert isinstance(bind(platform).read_utilisation(job), dict)
-    assert own_name(platform, "never-sent") == "never-sent"
+    assert own_name(bind(platform), "never-sent") == "never-sent"
 
 
 def test_queue_that_accepts_no_jobs_refuses_them(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
+import nodesweep.launch.registry
 import nodesweep.launch.sagemaker.logs
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker.backend import bind
@@ -60,7 +61,7 @@ def its_platform(
     job: Job, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> PlatformConfig:
     """Return the platform of the job, with its warnings shown."""
-    monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: job.logs)
+    monkeypatch.setattr(nodesweep.launch.registry, "aws_client", lambda *_: job.logs)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     return platform
 
@@ -117,7 +118,7 @@ def test_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(
             for at in range(begin, begin + 9)
         ]
         job.logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
-    monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: Pages(job.logs))
+    monkeypatch.setattr(nodesweep.launch.registry, "aws_client", lambda *_: Pages(job.logs))
     [path] = bind(its_platform).save_log(JOB, tmp_path)
     texts = [line.text for line in read_saved_log([path])]
     numbers = [int(text.split()[1]) for text in texts if text.startswith("line ")]
@@ -168,7 +169,7 @@ def test_a_completed_jobs_log_is_read_until_every_node_is_saved(
     job: Job, tmp_path: Path, its_platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Pages(job.logs)
-    monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: counted)
+    monkeypatch.setattr(nodesweep.launch.registry, "aws_client", lambda *_: counted)
 
     def read() -> list[str]:
         return log_tail(bind(its_platform).read_log(COMPLETED, tmp_path))

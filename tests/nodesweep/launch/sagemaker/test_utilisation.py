@@ -9,7 +9,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.sagemaker import utilisation
+from nodesweep.launch import registry
+from nodesweep.launch.sagemaker.backend import bind
 from nodesweep.launch.sagemaker.utilisation import (
     NAMESPACE,
     read_job_utilisation,
@@ -56,7 +57,7 @@ def test_what_emulated_nodes_attained_is_that_of_the_worst_and_aws_is_not_asked(
     for node, percent in enumerate((100, 40), start=1):
         put(cloudwatch, "CPUAttained", f"job/algo-{node}", 1, percent)
         put(cloudwatch, "CPUThrottled", f"job/algo-{node}", 1, percent)
-    monkeypatch.setattr(utilisation, "aws_client", lambda service, platform: cloudwatch)
+    monkeypatch.setattr(registry, "aws_client", lambda service, platform: cloudwatch)
     job = JobStatus(
         "job",
         "completed",
@@ -65,7 +66,7 @@ def test_what_emulated_nodes_attained_is_that_of_the_worst_and_aws_is_not_asked(
         billing_began_at=STARTED,
         billing_ended_at=ENDED,
     )
-    found = read_job_utilisation(platform, job)
+    found = read_job_utilisation(bind(platform), job)
     assert found.get("attained_percent") == expected
     assert found.get("throttled_percent") == (70.0 if expected else None)
 
@@ -102,5 +103,5 @@ def test_of_many_nodes_as_many_are_asked_as_one_call_holds() -> None:
 
 
 def test_of_a_job_that_never_ran_nothing_is_asked() -> None:
-    platform: Any = None
-    assert read_job_utilisation(platform, JobStatus("job", "failed")) == {}
+    backend: Any = None
+    assert read_job_utilisation(backend, JobStatus("job", "failed")) == {}

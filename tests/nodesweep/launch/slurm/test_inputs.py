@@ -24,13 +24,13 @@ COMPLETED = JobStatus(JOB, "completed", ended_at=datetime.now(UTC) - timedelta(m
 def test_code_is_unpacked_once_with_the_clock(tmp_path: Path) -> None:
     platform = slurm_platform(tmp_path)
     body = pack(CODE, "sweep.py")
-    place = Path(send_code(platform, KEY, body))
-    assert str(place) == code_uri(platform, KEY)
+    place = Path(send_code(platform.folder, KEY, body))
+    assert str(place) == code_uri(platform.folder, KEY)
     assert (place / "sweep.py").read_bytes() == (CODE / "sweep.py").read_bytes()
     assert (place / ".nodesweep" / "nodesweep_clock.py").is_file()
     assert (place / ".nodesweep" / "sitecustomize.py").is_file()
     before = (place / "sweep.py").stat().st_ino
-    assert send_code(platform, KEY, body) == str(place)
+    assert send_code(platform.folder, KEY, body) == str(place)
     assert (place / "sweep.py").stat().st_ino == before
     assert [path.name for path in place.parent.iterdir()] == [place.name], "nothing is left over"
 
@@ -42,17 +42,17 @@ def test_of_two_runs_that_unpack_the_same_code_both_succeed(
 
     def other_first(source: Path, target: Path) -> None:
         monkeypatch.setattr(inputs.os, "rename", rename)
-        send_code(platform, KEY, body)
+        send_code(platform.folder, KEY, body)
         rename(source, target)
 
     monkeypatch.setattr(inputs.os, "rename", other_first)
-    assert Path(send_code(platform, KEY, body), "sweep.py").is_file()
+    assert Path(send_code(platform.folder, KEY, body), "sweep.py").is_file()
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_backend(tmp_path: Path) -> None:
     (tmp_path / "nodesweep").write_text("in the way")
     with pytest.raises(BackendUnavailable):
-        send_code(slurm_platform(tmp_path), KEY, pack(CODE, "sweep.py"))
+        send_code(slurm_platform(tmp_path).folder, KEY, pack(CODE, "sweep.py"))
 
 
 def test_metrics_are_those_nearest_to_the_output_folder(tmp_path: Path) -> None:

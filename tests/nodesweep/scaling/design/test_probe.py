@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.design.base import kind_of_job
 from nodesweep.scaling.design.progress import asked_points, is_complete, points_done, progress_of
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.report import analyse
@@ -109,7 +108,7 @@ def checked(config, outcomes):
 
 def checks_of(config, outcomes):
     runs = summarise_runs(outcomes)[1]
-    return design_of(config).find_checks(config, runs, progress_of(config, outcomes))
+    return design_of(config.sweep).find_checks(config, runs, progress_of(config, outcomes))
 
 
 def test_the_check_is_within_the_error_or_outside_it(probe_config, probes, whole, snapshot):
@@ -160,9 +159,9 @@ def test_a_check_of_another_count_stays_beside_that_of_the_answer(
 
 
 def test_jobs_of_a_probe_sweep_are_probes_or_checks(probe_config, make_config):
-    kinds = [kind_of_job(probe_config(repeats=2), repeat) for repeat in (1, 2, 3)]
+    kinds = [probe_config(repeats=2).kind_of_job(repeat) for repeat in (1, 2, 3)]
     assert kinds == ["probe", "probe", "check"]
-    assert kind_of_job(make_config(), 1) == "run"
+    assert make_config().kind_of_job(1) == "run"
 
 
 def test_a_check_without_a_time_or_a_projection_checks_nothing(probe_config, probes, whole):

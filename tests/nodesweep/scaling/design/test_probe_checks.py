@@ -263,7 +263,7 @@ def test_where_nothing_can_be_judged_again_nothing_is_contradicted(probe_config,
     config = probe_config()
     outcomes = [*probed(COLD), *checks(whole, [1, 2])]
     rows, runs = summarise_runs(outcomes)
-    check, others = design_of(config).find_checks(config, runs, progress_of(config, outcomes))
+    check, others = design_of(config.sweep).find_checks(config, runs, progress_of(config, outcomes))
     answer = recommend(rows, config.report.recommendation)
     assert contradiction(answer, None, [check, *others]) is None
 

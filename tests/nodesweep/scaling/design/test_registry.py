@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from nodesweep.configs.designs import RULES, DesignName
-from nodesweep.scaling.design.base import Design, kind_of_job, may_end_early, validates
+from nodesweep.scaling.design.base import Design, may_end_early, validates
 from nodesweep.scaling.design.registry import DESIGNS
 from tests.nodesweep.scaling.rules.facts import facts_of
 
@@ -57,7 +57,7 @@ def test_a_sequential_design_is_not_estimated_for_several_types(make_config):
 
 def test_only_the_probe_design_has_jobs_that_are_placed_later(probe_config):
     config = probe_config(repeats=2)
-    kinds = [kind_of_job(config, repeat) for repeat in (1, 2, 3)]
+    kinds = [config.kind_of_job(repeat) for repeat in (1, 2, 3)]
     assert kinds == ["probe", "probe", "check"]
     assert [(may_end_early(kind), validates(kind)) for kind in kinds] == [
         (True, False),

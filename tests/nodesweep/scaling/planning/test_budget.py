@@ -177,7 +177,7 @@ def test_a_budget_of_exactly_the_bound_holds_every_attempt(make_config):
     training = {"max_runtime_seconds": 4321, "keep_alive_seconds": 77}
     bound, reason = bound_of(make_config(sweep=sweep, training=training))
     config = make_config(sweep={**sweep, "budget_usd": bound}, training=training)
-    assert budget_problem(config, bound, reason) is None
+    assert budget_problem(bound, bound, reason, "add the price") is None
     full = Allowance(config, {"": load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour})
     points = [(nodes, repeat) for repeat in (1, 2, 3) for nodes in (8, 4, 2, 1)]
     further = [
@@ -194,11 +194,12 @@ def test_a_clusters_nodes_without_a_price_have_node_hours_and_no_budget(snapshot
     platform = {**RAW["platform"], "node": {"cores": 1}}
     sweep = {**RAW["sweep"], "budget_usd": 5, "max_attempts": 2}
     config = parse_config({**RAW, "platform": platform, "sweep": sweep}, "the config")
-    hours, how = node_hours_bound(config)
+    hours, how = node_hours_bound(config.sweep, config.training)
     assert hours == pytest.approx((1 + 2) * 2 * 720 / 3600)
-    assert most_attempts(config) == 4
-    usd, reason = cost_bound(config, config.node_type("fat-node"))
-    assert [how, usd, budget_problem(config, usd, reason)] == snapshot
+    assert most_attempts(config.sweep) == 4
+    instance = config.node_type("fat-node")
+    usd, reason = cost_bound(config, instance)
+    assert [how, usd, budget_problem(5, usd, reason, instance.price_remedy)] == snapshot
 
 
 def test_node_hours_are_the_bound_where_they_are_the_cost(make_config):
@@ -206,4 +207,4 @@ def test_node_hours_are_the_bound_where_they_are_the_cost(make_config):
     price = Price(instance_type=None, usd_per_hour=None)
     assert charged_bound(config, price) is None
     charged = price.model_copy(update={"unit": "node-hours"})
-    assert charged_bound(config, charged) == node_hours_bound(config)
+    assert charged_bound(config, charged) == node_hours_bound(config.sweep, config.training)

@@ -61,32 +61,42 @@ def test_nothing_waits(snapshot: SnapshotAssertion) -> None:
 
 
 def test_smoke_is_for_sweeps_with_larger_jobs(make_config):
-    assert needs_smoke(make_config())
-    assert not needs_smoke(make_config(sweep={"node_counts": [4]}))
-    assert not needs_smoke(make_config(sweep={"smoke": "never"}))
+    assert needs_smoke(make_config().sweep)
+    assert not needs_smoke(make_config(sweep={"node_counts": [4]}).sweep)
+    assert not needs_smoke(make_config(sweep={"smoke": "never"}).sweep)
 
 
 def test_code_is_new_where_image_code_or_an_arguments_name_is(make_config):
     config = make_config()
-    known = code_digest(config, INPUTS)
+    known = code_digest(config.training, INPUTS)
     assert (
-        code_digest(make_config(sweep={"node_counts": [1]}, training={"seed": 3}), INPUTS) == known
+        code_digest(make_config(sweep={"node_counts": [1]}, training={"seed": 3}).training, INPUTS)
+        == known
     )
     assert (
-        code_digest(config, ResolvedInputs("other", "image@sha256:1", "s3://other", "s3://code/1"))
+        code_digest(
+            config.training, ResolvedInputs("other", "image@sha256:1", "s3://other", "s3://code/1")
+        )
         == known
     )
     changed = [
-        code_digest(config, ResolvedInputs("sweep", "image@sha256:1", "s3://data", "s3://code/2")),
-        code_digest(config, ResolvedInputs("sweep", "image@sha256:2", "s3://data", "s3://code/1")),
+        code_digest(
+            config.training, ResolvedInputs("sweep", "image@sha256:1", "s3://data", "s3://code/2")
+        ),
+        code_digest(
+            config.training, ResolvedInputs("sweep", "image@sha256:2", "s3://data", "s3://code/1")
+        ),
         code_digest(
             make_config(
                 training={"hyperparameters": {"y": "{per_replica_batch_size} {learning_rate}"}}
-            ),
+            ).training,
             INPUTS,
         ),
         code_digest(
-            make_config(training={"distribution": {"kind": "mpi", "processes_per_node": 1}}), INPUTS
+            make_config(
+                training={"distribution": {"kind": "mpi", "processes_per_node": 1}}
+            ).training,
+            INPUTS,
         ),
     ]
     assert len({known, *changed}) == 5

@@ -198,7 +198,7 @@ def test_the_name_is_made_of_what_is_asked(config):
 def test_the_image_is_built_by_the_training_images_builder(config):
     image = {"repository": "own/images", "builder": "docker", "build_args": {"A": "training's"}}
     asked = config(image={"build_args": {"REQUIREMENTS": "x"}}, sections={"image": image})
-    made = spark_image(asked)
+    made = spark_image(asked.image, asked.validation)
     assert (made.repository, made.builder) == ("own/images", "docker")
     assert made.build_args == {"REQUIREMENTS": "x"}
     assert (made.build_context / "Dockerfile").read_text().count("sagemaker-spark-processing") == 1
@@ -242,16 +242,15 @@ def test_the_plans_bound_has_the_validation_in_it_once_its_price_is_known(
 
 
 def test_a_further_attempt_keeps_to_the_budget(config, snapshot):
-    asked = config(engine="spark", sections={"sweep": {"node_counts": [1], "budget_usd": 3.0}})
-    bound = validation.attempt_bound_usd(asked, DOLLAR)
+    asked = config(engine="spark")
+    bound = validation.attempt_bound_usd(asked.validation, DOLLAR)
     assert bound == pytest.approx(2 * 3720 / 3600)
-    assert attempt_budget_problem(asked, 3.0 - bound, DOLLAR) is None
-    problem = attempt_budget_problem(asked, 1.0, DOLLAR)
+    assert attempt_budget_problem(3.0, asked.validation, 3.0 - bound, DOLLAR) is None
+    problem = attempt_budget_problem(3.0, asked.validation, 1.0, DOLLAR)
     assert problem == snapshot
     unpriced = unknown_price("ml.m5.4xlarge", "nobody said")
-    assert attempt_budget_problem(asked, 1.0, unpriced) is None
-    unlimited = config(engine="spark")
-    assert attempt_budget_problem(unlimited, 1e9, DOLLAR) is None
+    assert attempt_budget_problem(3.0, asked.validation, 1.0, unpriced) is None
+    assert attempt_budget_problem(None, asked.validation, 1e9, DOLLAR) is None
 
 
 def test_what_the_validation_cost_is_no_longer_there_for_jobs(config):

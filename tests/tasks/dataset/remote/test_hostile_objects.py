@@ -100,7 +100,7 @@ def test_local_files_with_odd_names_are_sent_once(
         path.write_bytes(b"" if name == "empty" else name.encode())
     config, platform = dataset_at(tmp_path / "data"), at(served, bucket)
     s3 = aws_client("s3", platform)
-    first = upload(s3, scan_directory(config), config, platform)
+    first = upload(s3, scan_directory(config), config.name, platform.bucket, platform.prefix)
     assert first.sent_files == len(ODD_NAMES)  # and one without a byte
     prefix = first.uri.removeprefix(f"s3://{bucket}/")
     there = s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
@@ -108,7 +108,7 @@ def test_local_files_with_odd_names_are_sent_once(
         "empty.parquet": 0,
         **{f"{name}.parquet": len(name.encode()) for name in ODD_NAMES},
     }
-    again = upload(s3, scan_directory(config), config, platform)
+    again = upload(s3, scan_directory(config), config.name, platform.bucket, platform.prefix)
     assert (again.digest, again.sent_files, again.sent_bytes) == (first.digest, 0, 0)
     assert s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"] == there
 

@@ -22,6 +22,12 @@ from nodesweep.scaling.rules.rule import Facts, Findings
 from tests.nodesweep.launch.sagemaker.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
+
+
+def judge(config: BenchmarkConfig, quotas: dict[str, float], peak: int, most: int) -> Findings:
+    return judge_quotas(config.training, quotas, config.sweep.max_parallel_jobs, peak, most)
+
+
 ON_DEMAND = "ml.m5.xlarge for training job usage"
 
 
@@ -36,7 +42,7 @@ ON_DEMAND = "ml.m5.xlarge for training job usage"
 def test_quotas_follow_how_the_nodes_are_bought(
     make_config: Configs, features: dict[str, object], snapshot: SnapshotAssertion
 ) -> None:
-    assert quota_names(make_config(training=features)) == snapshot
+    assert quota_names(make_config(training=features).training) == snapshot
 
 
 @pytest.mark.parametrize(("parallel", "peak"), [(1, 8), (2, 16), (3, 20), (20, 28)])
@@ -54,9 +60,9 @@ def test_small_quota_is_a_problem_and_says_what_to_do(
     make_config: Configs, snapshot: SnapshotAssertion
 ) -> None:
     config = make_config(sweep={"node_counts": [1, 2], "max_parallel_jobs": 2})
-    found = judge_quotas(config, {ON_DEMAND: 2.0}, peak=3, most=2)
+    found = judge(config, {ON_DEMAND: 2.0}, peak=3, most=2)
     assert found.problems == snapshot
-    none = judge_quotas(config, {ON_DEMAND: 1.0}, peak=3, most=2)
+    none = judge(config, {ON_DEMAND: 1.0}, peak=3, most=2)
     assert none.problems[0] == snapshot
 
 
@@ -64,14 +70,14 @@ def test_small_quota_of_a_type_is_a_notice_under_a_training_plan(
     make_config: Configs,
 ) -> None:
     plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
-    found = judge_quotas(
+    found = judge(
         make_config(training={"training_plan_arn": plan}), {ON_DEMAND: 0.0}, peak=3, most=2
     )
     assert found.problems == () and ON_DEMAND in found.notices[0]
 
 
 def test_quota_that_is_just_enough_passes(make_config: Configs) -> None:
-    found = judge_quotas(
+    found = judge(
         make_config(), {ON_DEMAND: 3.0, MOST_PER_JOB: 2.0, MOST_TOGETHER: 3.0}, peak=3, most=2
     )
     assert (found.problems, found.notices) == ((), ())
@@ -80,14 +86,14 @@ def test_quota_that_is_just_enough_passes(make_config: Configs) -> None:
 def test_quotas_over_all_instance_types_count_too(
     make_config: Configs, snapshot: SnapshotAssertion
 ) -> None:
-    found = judge_quotas(
+    found = judge(
         make_config(), {ON_DEMAND: 9.0, MOST_PER_JOB: 1.0, MOST_TOGETHER: 2.0}, peak=3, most=2
     )
     assert [problem.partition(";")[0] for problem in found.problems] == snapshot
 
 
 def test_unlisted_quota_is_a_notice(make_config: Configs, snapshot: SnapshotAssertion) -> None:
-    found = judge_quotas(make_config(), {}, peak=1, most=1)
+    found = judge(make_config(), {}, peak=1, most=1)
     assert found.problems == ()
     assert found.notices[0] == snapshot
 
@@ -97,11 +103,11 @@ def test_the_processing_job_of_a_validation_has_a_quota_of_its_own(
 ) -> None:
     config = make_config(dataset={"source": "s3://raw/x", "validation": {"instance_count": 4}})
     name = "ml.m5.4xlarge for processing job usage"
-    assert judge_validation_quota(config, {name: 4.0}) == Findings()
-    assert judge_validation_quota(config, {name: 3.0}).problems == snapshot
-    [notice] = judge_validation_quota(config, {}).notices
+    assert judge_validation_quota(config.dataset, {name: 4.0}) == Findings()
+    assert judge_validation_quota(config.dataset, {name: 3.0}).problems == snapshot
+    [notice] = judge_validation_quota(config.dataset, {}).notices
     assert repr(name) in notice
-    assert judge_validation_quota(make_config(), {}) == Findings()
+    assert judge_validation_quota(make_config().dataset, {}) == Findings()
 
 
 def test_pages_are_read_as_far_as_needed() -> None:

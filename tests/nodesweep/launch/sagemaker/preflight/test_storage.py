@@ -123,7 +123,7 @@ def test_failure_without_a_reason_is_said_by_its_code(
     make_config: Configs, snapshot: SnapshotAssertion
 ) -> None:
     config = make_config(image={"uri": "u"})
-    assert judge_image(config, [{"failureCode": "ImageNotFound"}]).problems == snapshot
+    assert judge_image(config.image, [{"failureCode": "ImageNotFound"}]).problems == snapshot
 
 
 def test_container_that_runs_as_it_is_is_named_by_its_own_field(
