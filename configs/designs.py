@@ -100,7 +100,8 @@ def _spot_problem(config: BenchmarkConfig, design: DesignName, aim: str) -> str 
         return None
     return (
         "training.spot is set, but runs on spot capacity never count toward the headline, so"
-        f" sweep.design: {design} would have no runs to {aim}; remove it, or set sweep.design: full"
+        f" sweep.design: {design} would have no runs to {aim}; remove training.spot, or set"
+        " sweep.design: full"
     )
 
 

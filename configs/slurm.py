@@ -301,9 +301,9 @@ class SlurmPlatform(PlatformWithoutAws):
             if moves and (own == training.instance_type or "platform.node" not in variant.set):
                 found.append(
                     f"sweep.variants: {variant.name} sets {' and '.join(moves)}, so it runs on"
-                    " other nodes; set training.instance_type to a name of your choice for them,"
-                    " and describe them in a complete platform.node (with the same values if they"
-                    " are alike)"
+                    " other nodes; give these nodes a name of your choice in"
+                    " training.instance_type, and set every field of platform.node for them (repeat"
+                    " the values if the nodes are identical)"
                 )
             elif nodes.setdefault(own, variant.node_settings) == variant.node_settings:
                 continue

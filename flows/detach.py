@@ -186,7 +186,8 @@ def _wait_for_sizing_job(
     """Wait until the job that determines the step count has ended.
 
     Returns:
-        The reason why the job did not complete, or None, and the number of steps for all others.
+        The reason why the job did not complete, or None, and the number of steps of the other jobs,
+        or None if the job did not complete.
     """
     logger.info(
         "the other jobs train for as many steps as %s and start once it has completed", name

@@ -57,11 +57,11 @@ _GROUP_LIBRARIES = ("horovod", "mpi4py", "smdistributed", "torch_xla", "jax", "t
 
 
 def mean_step(seconds):
-    """Return (mean, half-width of its 95% interval) of steady step times.
+    """Return the mean of steady step times and the half-width of its 95% interval.
 
-    The half-width is None for fewer than 20 steps. It is the larger of two estimates that take the
-    autocorrelation of step times into account: ten batch means (Schmeiser, Operations Research
-    30(3), 1982, pp. 556-568), and the lag-1 autocorrelation taken as AR(1).
+    The half-width is None for fewer than 20 steps. It is the larger of two estimates that allow for
+    autocorrelation: one from ten batch means (Schmeiser, Operations Research 30(3), 1982, pp.
+    556-568), and one from an AR(1) model with the measured lag-1 autocorrelation.
     """
     n = len(seconds)
     if n < _LEAST_STEADY_STEPS:

@@ -21,7 +21,7 @@ class CpuLaps:
         self._last = now
 
     def mark(self, now=None):
-        """Return a mark for the time `now`, by default for the present."""
+        """Return a mark for the time `now`, by default the current time."""
         return time.perf_counter() if now is None else now
 
     def restart(self, mark):

@@ -59,10 +59,11 @@ _SEVERAL = (
 
 
 class Loader:
-    """Deliveries of one DataLoader; `started` is when its iteration began.
+    """Deliveries of one DataLoader.
 
-    `asked` is the start of a loader that is iterated together with others, as in zip(): a wait for
-    the other loaders to start and deliver does not postpone it.
+    `started` is when its iteration began or, if that was clearly later, when its first batch was
+    requested. `asked` is the same, except that a wait for other loaders that are iterated together
+    with this one, as in zip(), does not postpone it.
     """
 
     def __init__(self, batch_size, replicas):

@@ -194,7 +194,7 @@ def spot(trial: Trial) -> Mapping[str, Any]:
 
 
 def warm_pool(trial: Trial) -> Mapping[str, Any]:
-    """Run a job on the nodes that an identical job has kept."""
+    """Check that a job reuses the nodes that an identical job left in its warm pool."""
     if trial.platform.batch is not None:
         raise Unmet("jobs of an AWS Batch queue (platform.batch) keep no nodes")
     first = trial.completed(KEPT)

@@ -86,7 +86,7 @@ CHECKS: tuple[Check, ...] = (
         "a spot quota of one node", jobs.spot, (_BUILD, jobs.SPOT.paid), optional=True,
     ),
     Check(
-        "warm-pool", "a job reuses the nodes that an identical job has kept",
+        "warm-pool", "a job reuses the nodes that an identical job left in its warm pool",
         "a warm pool quota of one node", jobs.warm_pool,
         (_BUILD, jobs.KEPT.paid, jobs.REUSING.paid), optional=True,
     ),

@@ -216,7 +216,7 @@ def _read_bytes(source: str) -> bytes:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
                 if error.code != HTTPStatus.TOO_MANY_REQUESTS and error.code < 500:
-                    problem = f"HTTP {error.code}; check that this host may reach it"
+                    problem = f"HTTP {error.code}; check the address and this host's access to it"
                     raise PriceListRefused(_not_list(source, problem)) from error
             is_malformed = isinstance(error, ValueError | http.client.InvalidURL)
             pause = None if is_malformed else next(pauses, None)

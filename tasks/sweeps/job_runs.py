@@ -85,7 +85,10 @@ def running_view(phase: str) -> JobView:
 
 
 def ended_view(outcome: JobOutcome, was_watched: bool) -> JobView:
-    """Return the view of an ended attempt, which ended in an earlier run unless it was watched."""
+    """Return the view of an attempt that has ended.
+
+    If this run did not watch it, it ended in an earlier run, and is "Cached" if it completed.
+    """
     if outcome.completed:
         return JobView(StateType.COMPLETED, "Completed" if was_watched else "Cached")
     if (outcome.reason or "").startswith(OVER_TIME):

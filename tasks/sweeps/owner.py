@@ -97,7 +97,8 @@ def owned(store: Store, sweep: str) -> Iterator[SweepOwner]:
 def read_heartbeat(store: Store, sweep: str) -> Heartbeat | None:
     """Return the last heartbeat, or None if there is none or it is unreadable.
 
-    An unreadable heartbeat causes a warning. Both times are from the store's clock.
+    An unreadable one is logged as a warning. `written_at` and `read_at` are times of the store's
+    clock.
     """
     key = names.owner_key(store.prefix, sweep)
     found = store.read(key)

@@ -39,7 +39,7 @@ def _choice(command: Callable[..., None]) -> Callable[..., None]:
             "names",
             multiple=True,
             metavar="ID",
-            help="Choose only this check; repeatable. Default: all checks that are not optional.",
+            help="Select this check only; repeatable. Default: all checks that are not optional.",
         ),
     ):
         command = option(command)

@@ -12,7 +12,7 @@ from nodesweep.cli.output import print_rendered, print_text
 from nodesweep.cli.sweep_ids import complete_sweep_or_file
 
 
-@click.command(short_help="Predict node counts that were not measured.")
+@click.command(short_help="Predict times for node counts that were not measured.")
 @click.argument("report", shell_complete=complete_sweep_or_file)
 @click.option(
     "--nodes",

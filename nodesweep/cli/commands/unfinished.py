@@ -57,10 +57,10 @@ def next_steps(
     words += [] if output is None else ["--output", str(output)]
     lines.append(f"to run the missing points: {shlex.join(words)}")
     if run_with is None:
-        of = "" if benchmark is None else f" of the benchmark {benchmark.name}"
+        of = "" if benchmark is None else f" (benchmark {benchmark.name})"
         lines.append(
-            f"  {_UNKNOWN_CONFIG} is the config file{of} that it was started with; repeat "
-            "any --set options"
+            f"  replace {_UNKNOWN_CONFIG} with the config file that the sweep was started with{of},"
+            " and repeat any --set options"
         )
     return lines
 

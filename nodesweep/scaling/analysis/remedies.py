@@ -405,7 +405,7 @@ class _Left(NamedTuple):
     """The geometric mean of the shares that remain after the largest possible saving."""
 
     def log_times(self, runs: Sequence[RunBudget]) -> list[float]:
-        """Return the logarithms of the times of the runs with the change."""
+        """Return the logarithm of the predicted time of each run with the change."""
         return [math.log(run.seconds * share) for run, share in zip(runs, self.by_run, strict=True)]
 
 

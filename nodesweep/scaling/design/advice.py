@@ -98,9 +98,9 @@ def skipped_run_notes(
     )
     if unrequested := set(made) - set(progress.points):
         yield (
-            f"{pluralize(len(unrequested), 'run')} from an earlier attempt, at "
-            f"{counts_text(sorted({nodes for nodes, _ in unrequested}))}, that the design no "
-            "longer requests: included in the times and the cost, but not used for decisions."
+            f"The design no longer requests {pluralize(len(unrequested), 'run')} at "
+            f"{counts_text(sorted({nodes for nodes, _ in unrequested}))} from before a resume; "
+            "they count toward the times and the cost, but not toward decisions."
         )
     open_ = [each.nodes for each in progress.answers if each.answer == "undecided"]
     most_of = {nodes: repeat for nodes, repeat in sorted(progress.points)}

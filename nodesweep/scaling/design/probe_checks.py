@@ -56,7 +56,9 @@ def counts_to_validate(
         may = next((nodes for nodes in open_ if nodes in projected), None)
         if may is None:
             return None, None, "no node count is recommended, so none is validated"
-        why = f"this does not rule out {nodes_text(may)}, and one full run there validates it"
+        why = (
+            f"this does not rule out {nodes_text(may)}, so one full run there checks the projection"
+        )
         return may, None, f"projected: {known}; {why}"
     nodes = recommendation.chosen.nodes
     # the cost of failed attempts is not projected, so a full run does not validate it

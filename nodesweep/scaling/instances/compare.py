@@ -236,7 +236,7 @@ def _is_sound(each: JudgedCell) -> bool:
 
 
 def surely_dominated(judged: Sequence[JudgedCell]) -> set[Cell]:
-    """Return the cells whose time and cost intervals are entirely above those of another cell."""
+    """Return the cells whose time and cost intervals are above those of a comparable cell."""
     return {
         each.cell
         for each in judged

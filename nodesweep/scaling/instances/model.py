@@ -85,8 +85,8 @@ class ArmRow(_Compared):
     )
     beaten_for_sure: bool = Field(
         description=(
-            "True if the time and cost intervals of another row are entirely below those of this "
-            "row."
+            "True if the time and cost intervals of another, comparable row are entirely below "
+            "those of this row."
         )
     )
 

@@ -240,8 +240,8 @@ def _mixed(read: Sequence[_Read]) -> Iterator[str]:
         if len(found) > 1:
             said = join_words(f"{value!r} in {place}" for value, place in [*found.items()][:3])
             yield (
-                f"{name}: {said}; these are runs of different programs. Put each program's runs "
-                "into a separate folder"
+                f"{name} differs: {said}, so these runs can't be compared. Put the runs with each "
+                "value into a separate folder"
             )
     timed = {is_observed(each.metrics): each.place for each in read if each.metrics is not None}
     if len(timed) > 1:

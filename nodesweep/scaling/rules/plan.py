@@ -27,7 +27,7 @@ COMMON_HYPERPARAMETERS = (
 
 @refuses
 def batch_divides(facts: Facts) -> Iterator[str]:
-    """Refuse a fixed_global batch that does not give every rank the same number of samples."""
+    """Refuse a fixed_global batch that replicas and accumulated batches can't divide evenly."""
     batch, processes = facts.training.batch, facts.processes_per_node
     if batch is None or batch.policy != "fixed_global":
         return

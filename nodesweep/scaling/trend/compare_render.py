@@ -110,7 +110,7 @@ def _row_line(row: ComparedRow) -> str:
 
 
 def _table(comparison: Comparison) -> Table:
-    """Return an 80-character table without the columns that are unknown in every row."""
+    """Return the table without the columns whose value is unknown in every row."""
     columns = {heading: [write(row) for row in comparison.rows] for heading, write in _COLUMNS}
     known = {heading: cells for heading, cells in columns.items() if set(cells) != {UNKNOWN}}
     title = Text(comparison_title(comparison))

@@ -139,7 +139,8 @@ COLUMNS = (
     ),
     _text(
         "flags",
-        "flags of the node count (see report.json), joined by +; empty: none; null: no S(N)",
+        "flags of the node count (see report.json), joined by +; empty if it has none, null if "
+        "S(N) is unknown",
     ),
 )
 

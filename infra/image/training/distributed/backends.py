@@ -51,7 +51,7 @@ def choose_backend(asked: str, *, has_cuda: bool, platform: str = sys.platform) 
 
 
 def xla_model() -> Any:
-    """Return torch_xla's module of devices and steps."""
+    """Import and return torch_xla.core.xla_model, which provides the device and mark_step()."""
     return import_module("torch_xla.core.xla_model")
 
 

@@ -238,10 +238,9 @@ def _unix_seconds(date: str) -> float | None:
 
 
 def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
-    """Return True for Signature Version 2, boto3's default for presigned URLs in old regions.
+    """Return True for Signature Version 2, boto3's default for presigned URLs in older regions.
 
-    This version does not sign the Host header, so a URL would also be valid for the same key in
-    other buckets.
+    This version does not sign the Host header.
     """
     return str(environ.get("HTTP_AUTHORIZATION", "")).startswith("AWS ") or (
         "AWSAccessKeyId" in parse_qs(environ.get("QUERY_STRING", ""))

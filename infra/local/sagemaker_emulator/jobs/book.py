@@ -419,8 +419,8 @@ class JobManager(ABC, Generic[J]):
         """Save a job.
 
         Raises:
-            NotSaved: If the job cannot be written. The API call fails, but its change remains and
-             is written by the next save.
+            NotSaved: If the job cannot be written. The API call fails, but its change remains in
+                memory and is written by the next save.
         """
         self._store.save(*job_key(job.region, job.name), record=job.to_record())
 

@@ -96,10 +96,11 @@ class SimulatedProcessingRunner(Simulation[ProcessingJob]):
     execution = SimulatedProcessing
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Check that a job would have outputs, and that its model variables are valid.
+        """Check that a job's outputs are provided, and its settings of the time model are valid.
 
         Raises:
-            ValidationException: If an output has no folder, or a model variable is invalid.
+            ValidationException: If --processing-leaves is not set or lacks the folder of an output,
+                or if a setting is invalid.
         """
         if self.leaves is None:
             raise validation_error(

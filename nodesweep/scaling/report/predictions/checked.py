@@ -48,7 +48,7 @@ def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
 
 
 def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
-    """Yield a line for each instance type on the accuracy of the predictions."""
+    """Yield one line per instance type on how accurate its predictions were."""
     groups: dict[str, list[CheckedPrediction]] = {}
     for each in checks:
         groups.setdefault(each.instance_type or f"{each.platform} nodes", []).append(each)

@@ -1,4 +1,4 @@
-"""Predict node counts that were not measured, from a report with a step budget.
+"""Predict times for node counts that were not measured, from a report with a step budget.
 
 inputs.py reads the report, draws.py computes the intervals, and physics.py has the model. The rules
 of the report then apply to measured and predicted node counts alike (docs/recommendation.md).

@@ -1,7 +1,7 @@
 """Networks that connect the nodes of a job.
 
-If this machine allows it, nodes have separate networks with the rate and latency of their instance
-type. Otherwise, they use loopback.
+If this machine allows it, each node has a network namespace, whose links to the job's other nodes
+have the rate and latency of their instance type. Otherwise, nodes use loopback.
 """
 
 from __future__ import annotations
