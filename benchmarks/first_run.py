@@ -46,15 +46,14 @@ Why quiet runs disagree (measured on 2026-11-27, 2 cores, single measurements un
   63, 65% and 36, 39, 33% for root, next to other work at idle priority; all six runs recommend 4
   nodes.
 
-Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-28.json; 28 of 40 so far, most
-next to other work at lower priority): 27 have an answer. 7 quiet runs, 4 of an ordinary user, 6
-with one neighbour and 4 with two recommend 4 nodes; one of an ordinary user recommends 8, where
-efficiency was 53%. At half speed, where the nodes share one CPU with Prefect and the platform, 8
-nodes attained 54 to 59% and 4 nodes 67 to 73%. Judged by the bounds of contended times, one such
-run recommends 4 nodes, four are undecided between 2 and 4, and one is undecided between 1, 2 and 4,
-which is no answer. Of the first four of them, the bounds of T(8) contain the quiet runs' mean of
-13.8 s (standard deviation 1.4 s) in three, and lie 2% above it in the fourth; in three, the bounds
-of T(4) lie 7 to 16% above the quiet runs' mean of 15.3 s (standard deviation 1.5 s).
+Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-28.json; 36 of 40 so far, most
+next to other work at lower priority): 35 have an answer. All 8 quiet runs and all 8 with one
+neighbour recommend 4 nodes, and so do 5 with two neighbours and 5 of an ordinary user. Of the
+latter's other two, one recommends 8 nodes, where efficiency was 53%, and one is undecided between 4
+and 8. At half speed, where the nodes share one CPU with Prefect and the platform, 8 nodes attained
+54 to 59% and 4 nodes 67 to 74%. Judged by the bounds of contended times, one of 8 such runs
+recommends 4 nodes, six are undecided between 2 and 4, and one is undecided between 1, 2 and 4,
+which is no answer.
 """
 
 from __future__ import annotations
