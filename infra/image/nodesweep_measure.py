@@ -104,6 +104,7 @@ class Watch:
         self._is_off = False
         self.forks, self.script = 0, ""
         self.has_written = False
+        self._parents_events = []
         self._reset()
 
     def _reset(self):
@@ -117,6 +118,8 @@ class Watch:
 
     def after_fork(self):
         """Reset in a forked child, because it may be the process that trains."""
+        # Never freed: the child cannot use its parent's CUDA context.
+        self._parents_events += [self._first_event, self._last_event]
         self._reset()
 
     def fail(self, error):

@@ -5,12 +5,14 @@ Most tests run a script with a fake torch of a few lines; those with the image's
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from nodesweep_measure import Watch
 from tests.infra.image.training.processes import IMAGE
 
 SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))
@@ -150,6 +153,10 @@ def run(tmp_path: Path) -> Runner:
     return runner(tmp_path, sys.executable, [IMAGE, tmp_path / "libraries"])
 
 
+class Event:
+    """A CUDA event; weak references to it are possible."""
+
+
 def runner(tmp_path: Path, python: str, paths: list[Path]) -> Runner:
     def start(text: str, *options: str, out: str = "out", **variables: str) -> Run:
         script = tmp_path / "train.py"
@@ -169,6 +176,18 @@ def runner(tmp_path: Path, python: str, paths: list[Path]) -> Runner:
         return Run(done, tmp_path / out)
 
     return start
+
+
+def test_a_forked_child_frees_no_event_of_its_parent() -> None:
+    """It cannot use its parent's CUDA context, so destroying an event there would end it."""
+    watched, first, last = Watch(), Event(), Event()
+    watched._first_event, watched._last_event = first, last
+    events = [weakref.ref(first), weakref.ref(last)]
+    del first, last
+    watched.after_fork()
+    gc.collect()
+    assert not watched.has_trained
+    assert all(event() is not None for event in events)
 
 
 def test_the_time_is_that_of_the_loop(run: Runner) -> None:
