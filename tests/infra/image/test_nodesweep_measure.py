@@ -19,8 +19,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-
 from nodesweep_measure import Watch
+
 from tests.infra.image.training.processes import IMAGE
 
 SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))
