@@ -199,7 +199,7 @@ def test_a_clusters_nodes_without_a_price_have_node_hours_and_no_budget(snapshot
     assert most_attempts(config.sweep) == 4
     instance = config.node_type("fat-node")
     usd, reason = cost_bound(config, instance)
-    assert [how, usd, budget_problem(5, usd, reason, instance.price_remedy)] == snapshot
+    assert [how, usd, budget_problem(5.0, usd, reason, instance.price_remedy)] == snapshot
 
 
 def test_node_hours_are_the_bound_where_they_are_the_cost(make_config):
