@@ -96,7 +96,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim("docs/own-code.md", "GPUs are untested", _GPU),
     Claim("docs/production.md", "The AWS side is untested", ("job-events",)),
-    Claim("docs/validation.md", "AWS's image, with YARN, [has never run]", ("processing",)),
+    Claim(
+        "docs/validation.md", "It [has never run] in AWS's image, which uses YARN.", ("processing",)
+    ),
     Claim(
         "infra/image_spark/README.md",
         "Never ran: the image itself, Amazon's changes to Spark, YARN, v1.4. Known from its sources"

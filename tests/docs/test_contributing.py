@@ -29,7 +29,9 @@ def tasks() -> dict[str, str]:
 
 
 def test_every_task_of_several_calls_is_listed_with_its_reason() -> None:
-    _, _, section = (ROOT / "CONTRIBUTING.md").read_text().partition("## Tasks of several calls\n")
+    _, _, section = (
+        (ROOT / "CONTRIBUTING.md").read_text().partition("## Tasks that make several calls\n")
+    )
     listed = re.findall(r"`([a-z-]+)`", section.partition("\n## ")[0])
     assert sorted(listed) == sorted(set(tasks()) - SINGLE_CALLS - NO_CALLS)
 
