@@ -305,7 +305,7 @@ def test_a_result_of_another_config_is_left_alone(moto: Path) -> None:
     Path("result.json").unlink()
     run(moto, "--check", "credentials")
     result, content = run(moto, "--check", "credentials", "--set", "training.seed=7")
-    assert result.exit_code == 1 and "another config" in result.output
+    assert result.exit_code == 1 and "a different config" in result.output
 
 
 def fake(run: Callable[..., Any]) -> Check:
