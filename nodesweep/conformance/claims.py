@@ -41,7 +41,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim("CHANGELOG.md", "Nothing in it has run on AWS yet", _JOB),
     Claim("docs/index.md", "Nothing has run on AWS or on GPUs yet", (*_JOB, *_GPU)),
-    Claim("docs/method.md", "by CUDA events (never run there)", _GPU),
+    Claim("docs/method.md", "with CUDA events (never run on a GPU)", _GPU),
     Claim("infra/image/README.md", "by CUDA events (never run on a GPU)", _GPU),
     Claim(
         "docs/aws.md",

@@ -32,7 +32,6 @@ UNSEEN = re.compile(
 ELSEWHERE = {
     ("docs/distribution.md", "what never ran"),  # the heading of a column
     ("docs/distribution.md", "which is not on AWS's list"),
-    ("docs/security.md", "(untested)"),  # of a machine with compose.yaml
     ("infra/local/README.md", "`docker` has the same commands but is untested"),
     ("infra/local/README.md", "are untested."),  # other versions of clients of the emulator
 }
