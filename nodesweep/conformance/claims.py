@@ -95,7 +95,7 @@ CLAIMS: tuple[Claim, ...] = (
         ("batch-queue",),
     ),
     Claim("docs/own-code.md", "GPUs are untested", _GPU),
-    Claim("docs/production.md", "The AWS side is untested", ("job-events",)),
+    Claim("docs/production.md", "This rule has not been tested on AWS", ("job-events",)),
     Claim(
         "docs/validation.md", "It [has never run] in AWS's image, which uses YARN.", ("processing",)
     ),
