@@ -45,25 +45,25 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("infra/image/README.md", "by CUDA events (never run on a GPU)", _GPU),
     Claim(
         "docs/aws.md",
-        "These steps have run against the local platform, [not on AWS yet]",
+        "These steps have been run against the local platform, but [not on AWS yet]",
         ("credentials", "stack", "role", "bucket", "image-build", *_JOB),
     ),
     Claim(
         "docs/aws.md",
-        "The local platform doesn't create the CodeBuild project, bucket and queue policies, the"
-        " outbound security group rule, the budget and the file system.",
+        "The local platform does not create the CodeBuild project, the bucket and queue policies,"
+        " the outbound security group rule, the budget or the file system.",
         ("stack",),
     ),
-    Claim("docs/aws.md", "Those are only checked statically", ("stack",)),
+    Claim("docs/aws.md", "These are only checked statically", ("stack",)),
     Claim(
         "docs/aws.md",
-        "**Permissions** are evaluated as AWS documents them, not enforced.",
+        "**Permissions** are evaluated as AWS documents them, but not enforced.",
         ("permissions", "one-node-job"),
     ),
     Claim(
         "docs/aws.md",
-        "Known from documentation only: CodeBuild uses the project's buildspec for a context from"
-        " S3",
+        "Two claims rely on the documentation alone: CodeBuild uses the project's buildspec for a"
+        " context from S3",
         ("image-build",),
     ),
     Claim(
@@ -73,7 +73,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "docs/aws.md",
-        "**Quotas, prices and other accounts' images** are not modelled",
+        "**Quotas, prices and images in other accounts** are not modeled",
         ("quota", "price", "base-image", "cost-figures"),
     ),
     Claim(
