@@ -16,6 +16,7 @@ from infra.local.tests.platform_client import wait_for_end
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.reaper import reaper
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
@@ -38,8 +39,8 @@ def abandoned(
         pass
     monkeypatch.setattr(
         nodesweep.flows.reaper,
-        "config_from_parameters",
-        lambda parameters: SimpleNamespace(platform=config.platform),
+        "backend_from_parameters",
+        lambda parameters: backend_of(config.platform),
     )
     (job,) = sweep.job_names
     return config.platform, job
@@ -88,8 +89,8 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
         wait_for_end(served.sagemaker, job)
     monkeypatch.setattr(
         nodesweep.flows.reaper,
-        "config_from_parameters",
-        lambda parameters: SimpleNamespace(platform=config.platform),
+        "backend_from_parameters",
+        lambda parameters: backend_of(config.platform),
     )
 
     def pool() -> str:

@@ -28,6 +28,7 @@ from nodesweep.errors import DatasetRefused, SweepStopped, ValidationJobFailed
 from nodesweep.flows.reaper import reaper
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
 from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import begin_as, write_config
@@ -272,8 +273,8 @@ def test_reaper_stops_the_job_of_a_run_that_was_killed(
         begin_as(config, sweep)
     [job] = processing_jobs(served, sweep)
     monkeypatch.setattr(
-        "nodesweep.flows.reaper.config_from_parameters",
-        lambda parameters: SimpleNamespace(platform=config.platform),
+        "nodesweep.flows.reaper.backend_from_parameters",
+        lambda parameters: backend_of(config.platform),
     )
     assert job not in reaper(grace_minutes=20)
     later(monkeypatch, 1201)
