@@ -116,6 +116,8 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
             ),
         )
         monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 4.0)
+        # While the list lags, only descriptions show that a job has stopped.
+        monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "_DESCRIBE_SECONDS", 1.0)
 
     return install
 
