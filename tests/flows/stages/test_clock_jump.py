@@ -68,13 +68,13 @@ def test_clock_that_is_set_by_an_hour_stops_no_job(
     ):
         proxy.begin_try(strike)
         training = {"max_runtime_seconds": MAX_RUNTIME_SECONDS}
-        sweep = {"queue_deadline_seconds": 60}
+        sweep = {"node_counts": [1, 2], "queue_deadline_seconds": 60}
         began = time.monotonic()
         result = scaling_benchmark(
             sweep_config(through(proxy, served), training=training, sweep=sweep)
         )
-        assert ledger(served) == COMPLETED
+        assert ledger(served) == COMPLETED[:2]
     assert clock.set_forward_seconds == jump_seconds
     assert time.monotonic() - began < HOUR_SECONDS / 10
     seconds = [point.clocks.train_seconds for point in result.report.points]
-    assert seconds == pytest.approx([100, 50, 25], rel=0.05), "of the platform's clock"
+    assert seconds == pytest.approx([100, 50], rel=0.05), "of the platform's clock"

@@ -20,18 +20,14 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Running
 
-import nodesweep.aws.platform
 import nodesweep.flows.stages.ending
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.cancelling
-import nodesweep.tasks.jobs.training_jobs
 import nodesweep.tasks.sweeps.folder
 import nodesweep.tasks.sweeps.stop
 from infra.local.tests.platform_client import wait_until
-from nodesweep.aws.platform import PATIENT_TASK_OPTIONS
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.store import BucketStore
@@ -185,58 +181,6 @@ def ledger(served: SimpleNamespace, benchmark: str) -> list[tuple[int, int, str]
 
 
 ALL_COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
-
-
-@pytest.fixture
-def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], None]:
-    """Return failing_watch(error, times), which lets that many watches of the jobs fail, without
-    pauses."""
-
-    def install(error: Exception, times: int) -> None:
-        left, real = [error] * times, nodesweep.tasks.jobs.training_jobs.watch
-
-        def watch(*arguments: Any) -> list[dict[str, Any]]:
-            if left:
-                raise left.pop()
-            return real(*arguments)
-
-        monkeypatch.setattr(nodesweep.tasks.jobs.training_jobs, "watch", watch)
-        prompt = (0.0,) * len(nodesweep.aws.platform.OUTAGE_PAUSES_SECONDS)
-        monkeypatch.setattr(nodesweep.aws.platform, "OUTAGE_PAUSES_SECONDS", prompt)
-
-    return install
-
-
-@pytest.mark.usefixtures("prefect")
-@pytest.mark.parametrize(
-    ("error", "tries"), [(EXPIRED, 1), (UNREACHABLE, 1 + PATIENT_TASK_OPTIONS["retries"])]
-)
-def test_platform_that_is_lost_leaves_jobs_that_the_next_run_takes_over(
-    pipeline_config: Configs,
-    served: SimpleNamespace,
-    failing_watch: Callable[[Exception, int], None],
-    error: Exception,
-    tries: int,
-) -> None:
-    """Expired credentials fail at once, a lost connection once Prefect's tries are used up."""
-    config = pipeline_config("scaling", name=f"lost{tries}", sweep={"max_parallel_jobs": 3})
-    failing_watch(error, tries)
-    with pytest.raises(type(error)):
-        scaling_benchmark(config)
-    assert ledger(served, f"lost{tries}") == ALL_COMPLETED, "they ran on, and were not stopped"
-    result = scaling_benchmark(config, resume=True)
-    assert (result.missing_points, ledger(served, f"lost{tries}")) == (0, ALL_COMPLETED)
-
-
-@pytest.mark.usefixtures("prefect")
-def test_connection_that_comes_back_in_time_costs_nothing(
-    pipeline_config: Configs,
-    served: SimpleNamespace,
-    failing_watch: Callable[[Exception, int], None],
-) -> None:
-    failing_watch(UNREACHABLE, 3)
-    result = scaling_benchmark(pipeline_config("scaling", name="flaky"))
-    assert (result.missing_points, ledger(served, "flaky")) == (0, ALL_COMPLETED)
 
 
 @pytest.fixture

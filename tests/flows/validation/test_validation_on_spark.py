@@ -203,17 +203,6 @@ def test_a_retried_run_reads_the_verdict_that_is_there(
     assert processing_jobs(served, sweep) == first
 
 
-def test_a_failed_job_of_an_earlier_try_gets_another_attempt_up_to_the_limit(
-    served: SimpleNamespace, spark_config: Configs
-) -> None:
-    config = spark_config(failing, sweep={"node_counts": [1], "max_attempts": 2})
-    sweep = names.sweep_id(config, datetime(2026, 11, 2, tzinfo=UTC))
-    for _ in range(3):
-        with pytest.raises(ValidationJobFailed):
-            begin_as(config, sweep)
-    assert list(processing_jobs(served, sweep).values()) == ["Failed", "Failed"]
-
-
 def test_lack_of_room_gets_another_attempt_and_is_named(
     served: SimpleNamespace, spark_config: Configs
 ) -> None:
@@ -297,14 +286,6 @@ def test_by_size_the_machine_of_the_flow_is_enough(
     assert "2 x ml.local.small" in said and "3600 s" in said
 
 
-def test_by_size_spark_is_taken_from_the_threshold_on(
-    served: SimpleNamespace, spark_config: Configs
-) -> None:
-    config = spark_config(good, validation={"engine": "auto", "spark_from_bytes": 1})
-    result = scaling_benchmark(config)
-    assert list(processing_jobs(served, result.sweep_id).values()) == ["Completed"]
-
-
 def loud(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
     """Fail with last words between lines of Spark."""
     say("26/11/25 08:00:01 WARN NativeCodeLoader: Unable to load native-hadoop library")
@@ -347,11 +328,13 @@ def test_the_log_of_a_failed_job_is_kept_and_its_last_own_lines_are_in_the_messa
 def test_logs_of_the_validation_and_of_the_training_are_told_apart(
     served: SimpleNamespace, spark_config: Configs, tmp_path: Path
 ) -> None:
+    """By size, Spark is taken from the threshold on."""
+
     def judging(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
         say("nodesweep: footers: 3.1 s")
         return good(job, node, say, stop)
 
-    config = spark_config(judging)
+    config = spark_config(judging, validation={"engine": "auto", "spark_from_bytes": 1})
     scaling = served.engine.programs['"scaling"']
 
     def training(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
