@@ -53,37 +53,30 @@ def used(result: SweepResult) -> list[tuple[int, int]]:
     return [(point.nodes, point.attempt) for point in result.report.points if point.used]
 
 
-def test_a_run_that_is_contended_once_is_made_again(
+def test_contended_runs_are_made_again_and_the_least_contended_of_three_counts(
     served: SimpleNamespace,
     pipeline_config: Configs,
     contend: Callable[..., None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """1 node is contended once, and 2 nodes always; the answer holds at both ends of their time."""
     caplog.set_level(logging.INFO, logger="nodesweep.sweep")
-    contend({2: [0.8]})
-    result = scaling_benchmark(pipeline_config("scaling", name="once"))
-    assert jobs_of(served, result.sweep_id) == sorted([*FIRST, (2, 1, 2)])
-    assert used(result) == [(1, 1), (2, 2), (4, 1)]
+    contend({1: [0.7], 2: [0.8, 0.9, 0.85]})
+    result = scaling_benchmark(pipeline_config("scaling"))
+    again = [(1, 1, 2), (2, 1, 2), (2, 1, 3)]
+    assert jobs_of(served, result.sweep_id) == sorted([*FIRST, *again])
+    assert used(result) == [(1, 2), (2, 2), (4, 1)]
     assert (result.planned_points, result.missing_points) == (3, 0)
-    assert result.report.recommendation is not None and result.report.recommendation.chosen
-    assert "contended" not in result.report.headline
-    assert not any(row.flags for row in result.report.summary)
-    told = [record.getMessage() for record in caplog.records]
-    assert any("80%" in text for text in told)
-    assert any("attempt 2 after a contended run" in text for text in told)
-
-
-def test_the_least_contended_of_three_runs_counts_and_its_ends_decide(
-    served: SimpleNamespace, pipeline_config: Configs, contend: Callable[..., None]
-) -> None:
-    contend({2: [0.8, 0.9, 0.85]})
-    result = scaling_benchmark(pipeline_config("scaling", name="always"))
-    assert jobs_of(served, result.sweep_id) == sorted([*FIRST, (2, 1, 2), (2, 1, 3)])
-    assert used(result) == [(1, 1), (2, 2), (4, 1)]
-    assert result.report.summary[1].least_time_share == pytest.approx(0.9)
+    one, two, four = result.report.summary
+    assert not one.flags and not four.flags
+    assert two.least_time_share == pytest.approx(0.9)
     assert result.report.recommendation is not None and result.report.recommendation.chosen
     assert result.report.recommendation.chosen.nodes == 4
-    assert "; contended: " in result.report.headline
+    _, _, contended = result.report.headline.partition("; contended: ")
+    assert "2 nodes" in contended and "1 node" not in contended
+    told = [record.getMessage() for record in caplog.records]
+    assert any("70%" in text for text in told)
+    assert any("attempt 2 after a contended run" in text for text in told)
 
 
 def test_what_stays_undecided_is_settled_by_the_command_that_the_headline_names(

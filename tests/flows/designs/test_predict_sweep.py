@@ -14,7 +14,6 @@ import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused
-from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from sagemaker_emulator.interfaces import JobSpec, Node
@@ -48,9 +47,22 @@ def exchanging(job: JobSpec, node: Node, say: Callable[[str], None], stop: threa
     (node.opt_ml / "output" / "data" / "metrics.json").write_text(json.dumps(written))
 
 
+def slow_at_8(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+    """Exchange gradients for 20 s more on 8 nodes, so that 8 nodes fail the limits and 4 may
+    pass."""
+    exchanging(job, node, say, stop)
+    if job.instance_count == 8:
+        path = node.opt_ml / "output" / "data" / "metrics.json"
+        written = json.loads(path.read_text())
+        written["train_seconds"] += 20.0
+        for each in written["budget"]:
+            each["seconds"]["communication"] += 20.0
+        path.write_text(json.dumps(written))
+
+
 @pytest.fixture
 def config_of(served: SimpleNamespace, pipeline_config: Configs) -> Configs:
-    served.engine.programs['"exchanging"'] = exchanging
+    served.engine.programs['"exchanging"'] = slow_at_8
 
     def make(**sweep: Any) -> BenchmarkConfig:
         training = {
@@ -66,6 +78,7 @@ def config_of(served: SimpleNamespace, pipeline_config: Configs) -> Configs:
 def test_confirm_runs_the_one_job_that_settles_it(
     served: SimpleNamespace, config_of: Configs, tmp_path: Path
 ) -> None:
+    """A second count is confirmed without the report on this machine."""
     config = config_of()
     done = nodesweep_run(config, tmp_path, "--confirm", "--log-format", "json")
     assert done.exit_code == 0, done.output
@@ -76,52 +89,18 @@ def test_confirm_runs_the_one_job_that_settles_it(
     assert [row["nodes"] for row in written["summary"]] == [1, 2, 8]
     assert [each["nodes"] for each in written["prediction"]["counts"]] == [4]
     [check] = written["prediction"]["checked"]
-    assert check["nodes"] == 8 and check["measured"] == [pytest.approx(12.9375)]
+    assert check["nodes"] == 8 and check["measured"] == [pytest.approx(32.9375)]
     again, _ = report_sweep(sweep, config)  # its record knows of no confirmed count
     assert [row.nodes for row in again.summary] == [1, 2, 8]
+    shutil.rmtree(tmp_path / "reports")
     then = nodesweep_run(config, tmp_path, "--resume", sweep, "--confirm")
     assert then.exit_code == 0, then.output
-    assert points_of(served, sweep)[:4] == BASE and (8, 1) in points_of(served, sweep)
+    assert points_of(served, sweep) == [*BASE, (4, 1), (8, 1)]
 
 
-def slow_at_8(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Exchange gradients for 20 s more on 8 nodes, so that 8 nodes fail the limits and 4 may
-    pass."""
-    exchanging(job, node, say, stop)
-    if job.instance_count == 8:
-        path = node.opt_ml / "output" / "data" / "metrics.json"
-        written = json.loads(path.read_text())
-        written["train_seconds"] += 20.0
-        for each in written["budget"]:
-            each["seconds"]["communication"] += 20.0
-        path.write_text(json.dumps(written))
-
-
-def test_the_confirming_run_of_a_command_that_was_cut_off_stays_the_only_one(
+def test_the_smallest_counts_are_run_and_the_confirming_run_of_a_cut_off_command_is_the_only_one(
     served: SimpleNamespace, config_of: Configs, tmp_path: Path
 ) -> None:
-    served.engine.programs['"exchanging"'] = slow_at_8
-    config = config_of()
-    first = scaling_benchmark(config)
-    shown = (first.folder / "report.json").read_bytes()
-    sweep = config.sweep.model_copy(update={"confirm": 8})
-    confirming = config.model_copy(update={"sweep": sweep})
-    scaling_benchmark(confirming, sweep_id=first.sweep_id, resume=True, as_started=True)
-    (first.folder / "report.json").write_bytes(shown)  # cut off before its report
-    again = ("--resume", first.sweep_id, "--confirm")
-    done = nodesweep_run(config, tmp_path, *again)
-    assert done.exit_code == 0, done.output
-    assert "repeat the command" in done.stderr
-    assert points_of(served, first.sweep_id) == [*BASE, (8, 1)]
-    assert nodesweep_run(config, tmp_path, *again).exit_code == 0
-    assert points_of(served, first.sweep_id) == [*BASE, (4, 1), (8, 1)]
-
-
-def test_the_smallest_counts_are_run_and_the_others_predicted_and_confirmed(
-    served: SimpleNamespace, config_of: Configs, tmp_path: Path
-) -> None:
-    """A second count is confirmed without the report on this machine."""
-    served.engine.programs['"exchanging"'] = slow_at_8
     config = config_of()
     first = scaling_benchmark(config)
     assert points_of(served, first.sweep_id) == BASE
@@ -132,12 +111,16 @@ def test_the_smallest_counts_are_run_and_the_others_predicted_and_confirmed(
     assert [each.nodes for each in report.prediction.counts] == [4, 8]
     for count, seconds in zip(report.prediction.counts, (25.75, 12.94), strict=True):
         assert count.interval is not None and count.interval.contains(seconds * 1.005)
-    with pytest.raises(PreflightRefused):
-        start_detached_sweep(config)
+    shown = (first.folder / "report.json").read_bytes()
+    sweep = config.sweep.model_copy(update={"confirm": 8})
+    confirming = config.model_copy(update={"sweep": sweep})
+    scaling_benchmark(confirming, sweep_id=first.sweep_id, resume=True, as_started=True)
+    (first.folder / "report.json").write_bytes(shown)  # cut off before its report
     again = ("--resume", first.sweep_id, "--confirm")
-    assert nodesweep_run(config, tmp_path, *again).exit_code == 0
+    done = nodesweep_run(config, tmp_path, *again)
+    assert done.exit_code == 0, done.output
+    assert "repeat the command" in done.stderr
     assert points_of(served, first.sweep_id) == [*BASE, (8, 1)]
-    shutil.rmtree(tmp_path / "reports")
     assert nodesweep_run(config, tmp_path, *again).exit_code == 0
     assert points_of(served, first.sweep_id) == [*BASE, (4, 1), (8, 1)]
 

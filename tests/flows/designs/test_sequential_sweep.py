@@ -36,17 +36,8 @@ def points_of(served: SimpleNamespace, sweep: str) -> list[tuple[int, int]]:
     )
 
 
-def test_it_runs_what_the_answer_needs_and_says_why(
-    served: SimpleNamespace, pipeline_config: Configs, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="nodesweep.sweep")
-    result = scaling_benchmark(pipeline_config("scaling", name="few", sweep=SEQUENTIAL))
-    assert points_of(served, result.sweep_id) == ALL
-    assert (result.planned_points, result.missing_points) == (6, 0)
-    events = [event for event in map(read_event, caplog.records) if event.event == "sweep-decided"]
-    assert "1, 2 and 4 nodes" in events[1].text
-    assert [answer["answer"] for answer in events[2].facts["answers"]] == ["pass"]
-    assert [len(event.facts["points"]) for event in events] == [3, 3, 0]
+def decisions_of(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [event for event in map(read_event, caplog.records) if event.event == "sweep-decided"]
 
 
 def test_a_resume_after_a_failed_point_asks_for_what_the_sound_sweep_would(
@@ -63,16 +54,20 @@ def test_a_resume_after_a_failed_point_asks_for_what_the_sound_sweep_would(
     assert resumed.missing_points == 0
 
 
-def test_a_crash_between_two_decisions_loses_nothing(
-    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+def test_it_runs_what_the_answer_needs_and_a_crash_between_two_decisions_loses_nothing(
+    served: SimpleNamespace,
+    pipeline_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, logger="nodesweep.sweep")
     config = pipeline_config("scaling", name="crash", sweep=SEQUENTIAL)
     say = logging.getLogger("nodesweep.sweep").info
 
     def crash(message: str, *arguments: Any, **options: Any) -> None:
+        say(message, *arguments, **options)
         if "one more run" in message % arguments:
             raise MemoryError("crashed")
-        say(message, *arguments, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr("nodesweep.flows.stages.sweep.logger.info", crash)
@@ -85,13 +80,22 @@ def test_a_crash_between_two_decisions_loses_nothing(
     )["CommonPrefixes"]
     sweep = sweeps[0]["Prefix"].rstrip("/").split("/")[-1]
     assert points_of(served, sweep) == FIRST
+    *_, second = decisions_of(caplog)
+    assert "1, 2 and 4 nodes" in second.text
+    assert [len(event.facts["points"]) for event in decisions_of(caplog)] == [3, 3]
+    caplog.clear()
     resumed = scaling_benchmark(config, sweep_id=sweep)
-    assert points_of(served, sweep) == ALL and resumed.missing_points == 0
+    assert points_of(served, sweep) == ALL
+    assert (resumed.planned_points, resumed.missing_points) == (6, 0)
+    *_, last = decisions_of(caplog)
+    assert [answer["answer"] for answer in last.facts["answers"]] == ["pass"]
+    assert last.facts["points"] == []
     written = json.loads((resumed.folder / "report.json").read_text())
     assert {point["attempt"] for point in written["points"]} == {1}
 
 
-def test_detached_jobs_can_not_be_decided_one_by_one(pipeline_config: Configs) -> None:
-    config = pipeline_config("scaling", name="apart", sweep=SEQUENTIAL)
-    with pytest.raises(PreflightRefused, match=r"sweep\.design: sequential "):
-        start_detached_sweep(config)
+@pytest.mark.parametrize("design", ["sequential", "probe", "predict"])
+def test_detached_jobs_can_not_be_decided_one_by_one(design: str, pipeline_config: Configs) -> None:
+    sweep = {"design": design, "node_counts": [1, 2, 4, 8], "repeats": 3}
+    with pytest.raises(PreflightRefused, match=rf"sweep\.design: {design} "):
+        start_detached_sweep(pipeline_config("scaling", sweep=sweep))

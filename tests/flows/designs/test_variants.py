@@ -19,7 +19,6 @@ from nodesweep.scaling import names
 from nodesweep.scaling.instances.tried import find_trial
 from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.designs.test_probe_sweep import events_of
-from tests.flows.simulated_sweep import measure
 from tests.nodesweep.scaling.analysis.test_step_budget import metrics, rank
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -58,10 +57,8 @@ def test_every_variant_at_every_count_and_one_report(
             ("n2a-r1-a1", None),
             ("n2b-r1-a1", '"bf16"'),
         ]
-        resumed = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
-        assert len(jobs_of(served, result.sweep_id)) == 4
         again, folder = report_sweep(result.sweep_id, config)
-    assert (result.planned_points, result.missing_points, resumed.missing_points) == (4, 0, 0)
+    assert (result.planned_points, result.missing_points) == (4, 0)
     planned = events_of(caplog, "sweep-planned")[0]
     assert [fact["place"] for fact in planned.facts["points"]] == [
         "1 node with the base config",
@@ -82,24 +79,6 @@ def test_every_variant_at_every_count_and_one_report(
         own = json.loads((folder / name / "report.json").read_text())
         assert len(own["points"]) == 2 and own["config"]["sweep"].get("variants") is None
     assert own["config"]["training"]["hyperparameters"]["precision"] == "bf16"
-
-
-def test_probes_of_variants_drop_what_misses_the_deadline_and_validate_the_answer(
-    simulated: Callable[..., Any], sweep_config: Configs
-) -> None:
-    with simulated(model={**MODEL, "noise_sigma": 0.002}) as served:
-        config = sweep_config(served, sweep={**SWEEP, "design": "probe", "repeats": 3})
-        goals = config.report.recommendation.model_copy(update={"deadline_seconds": 550.0})
-        report = config.report.model_copy(update={"recommendation": goals})
-        result = measure(config.model_copy(update={"report": report}))
-        ran = [name for name, _ in jobs_of(served, result.sweep_id)]
-    # one node takes 600 s, two take 300 s; both variants are as fast on this platform
-    assert [name for name in ran if name.startswith("n1")] == [
-        "n1a-r1-a1", "n1a-r2-a1", "n1b-r1-a1", "n1b-r2-a1"
-    ]  # fmt: skip
-    assert len([name for name in ran if name.startswith("n2")]) == 7
-    assert (result.missing_points, result.report.instances.answers[0].nodes) == (0, 2)
-    assert result.report.check is not None
 
 
 def waiting_for_data(
@@ -125,7 +104,9 @@ def test_a_predicted_change_is_tried_and_compared_with_its_prediction(
     served.engine.programs['"waiting"'] = waiting_for_data
     given = {"program": "waiting", "num_workers": 1}
     training = {"hyperparameters": given, "batch": None, "learning_rate": None}
-    config = pipeline_config("waiting", training=training, sweep={"repeats": 3})
+    config = pipeline_config(
+        "waiting", training=training, sweep={"node_counts": [1, 4], "repeats": 3}
+    )
     before = scaling_benchmark(config).report
     trial = find_trial(before, config)
     assert trial is not None and trial.settings == {"training.hyperparameters.num_workers": 2}
