@@ -199,7 +199,7 @@ class Allowance:
         if made < most:
             return None
         return (
-            f"sweep.max_retries: {most} for the whole sweep, and {made} were already made; raise "
+            f"sweep.max_retries: {most} for the whole sweep, {made} already made; raise "
             "it and continue with --resume"
         )
 

@@ -236,7 +236,7 @@ def test_retries_are_counted_over_resumes(simulated: Platform, sweep_config: Con
         first = measure(config)
         made = {(1, 1), (1, 2), (2, 1)}
         assert set(jobs_of(served)) == made
-        reason = "sweep.max_retries: 1 for the whole sweep, and 1 already made"
+        reason = "sweep.max_retries: 1 for the whole sweep, 1 already made"
         for place in ((1, 3), (2, 2)):
             assert rows(first)[place][0] == "Failed" and rows(first)[place][1].startswith(reason)
         again = measure(config, sweep_id=first.sweep_id)
