@@ -148,13 +148,13 @@ def _is_no_text(path: Path) -> bool:
     return False
 
 
-def check_keys(dataset: Dataset, config: DatasetConfig, first: str) -> None:
-    """Check that the S3 keys of all files, which start with the prefix `first`, are short enough.
+def check_keys(dataset: Dataset, config: DatasetConfig, platform_prefix: str) -> None:
+    """Check that the S3 keys of all files, which start with the prefix `platform_prefix`, are short enough.
 
     Raises:
         DatasetRefused: a key would be too long.
     """
-    prefix = names.dataset_data_prefix(first, config.name, dataset.digest)
+    prefix = names.dataset_data_prefix(platform_prefix, config.name, dataset.digest)
     sizes = {file.name: len((prefix + file.name).encode()) for file in dataset.files}
     long = [name for name, size in sizes.items() if size > MAX_KEY_BYTES]
     if long:
@@ -166,13 +166,13 @@ def check_keys(dataset: Dataset, config: DatasetConfig, first: str) -> None:
         )
 
 
-def upload(s3: Any, dataset: Dataset, name: str, bucket: str, first: str) -> UploadResult:
+def upload(s3: Any, dataset: Dataset, name: str, bucket: str, platform_prefix: str) -> UploadResult:
     """Upload every file that is missing from the dataset's prefix, then write its manifest.
 
-    Its keys begin with `first`.
+    The keys begin with `platform_prefix`.
     """
-    prefix = names.dataset_data_prefix(first, name, dataset.digest)
-    manifest_key = names.dataset_manifest_key(first, name, dataset.digest)
+    prefix = names.dataset_data_prefix(platform_prefix, name, dataset.digest)
+    manifest_key = names.dataset_manifest_key(platform_prefix, name, dataset.digest)
     uri = f"s3://{bucket}/{prefix}"
     present = {item["Key"]: item["Size"] for item in list_objects(s3, bucket, prefix)}
     wanted = {prefix + file.name: file.size_bytes for file in dataset.files}
@@ -256,5 +256,5 @@ def upload_dataset(backend: Backend, config: DatasetConfig, dataset: Dataset) ->
     place = backend.shared_folder(config.source)
     if place is not None:
         return UploadResult(place, dataset.digest, 0, 0)
-    bucket, first = backend.platform.bucket, backend.platform.prefix
-    return upload(backend.client("s3"), dataset, config.name, bucket, first)
+    platform = backend.platform
+    return upload(backend.client("s3"), dataset, config.name, platform.bucket, platform.prefix)

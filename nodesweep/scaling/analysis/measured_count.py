@@ -100,7 +100,7 @@ class MeasuredCount:
 
     @property
     def next_name(self) -> str:
-        """What a prediction bound is for: "next result" if attempts failed, else "next run"."""
+        """The subject of a prediction bound: "next result" if attempts failed, else "next run"."""
         return "next result" if self.row.per_result else "next run"
 
     @property

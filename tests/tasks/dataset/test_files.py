@@ -20,6 +20,7 @@ from nodesweep.tasks.dataset import files as dataset
 from nodesweep.tasks.dataset import hashing, sending
 from nodesweep.tasks.dataset.files import (
     Dataset,
+    UploadResult,
     channel_folders,
     check_keys,
     scan_directory,
@@ -64,6 +65,12 @@ def dataset_at(source: Path | str, data_format: str = "parquet", **more: Any) ->
     return DatasetConfig.model_validate(
         {"name": "d", "source": str(source), "format": data_format, **checks, **more}
     )
+
+
+def send(s3: Any, files: Dataset, config: BenchmarkConfig) -> UploadResult:
+    """Upload a dataset for a benchmark."""
+    platform = config.platform
+    return upload(s3, files, config.dataset.name, platform.bucket, platform.prefix)
 
 
 @pytest.fixture
@@ -129,20 +136,8 @@ def test_a_key_that_s3_would_not_take_is_refused(
 def test_second_upload_sends_nothing(
     s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
 ) -> None:
-    first = upload(
-        s3,
-        files,
-        benchmark_config.dataset.name,
-        benchmark_config.platform.bucket,
-        benchmark_config.platform.prefix,
-    )
-    second = upload(
-        s3,
-        files,
-        benchmark_config.dataset.name,
-        benchmark_config.platform.bucket,
-        benchmark_config.platform.prefix,
-    )
+    first = send(s3, files, benchmark_config)
+    second = send(s3, files, benchmark_config)
     assert (first.sent_files, first.sent_bytes) == (2, 30)
     assert (second.sent_files, second.sent_bytes) == (0, 0)
     assert first.uri == second.uri and files.digest[:16] in first.uri
@@ -264,13 +259,7 @@ def test_a_file_that_changed_after_it_was_hashed_is_refused_and_not_sent(
     files.files[0].path.write_bytes(b"X" * 10)
     counting = Counting(s3)
     with pytest.raises(UploadFailed) as refused:
-        upload(
-            counting,
-            files,
-            benchmark_config.dataset.name,
-            benchmark_config.platform.bucket,
-            benchmark_config.platform.prefix,
-        )
+        send(counting, files, benchmark_config)
     assert plain(refused.value, folder=tmp_path) == snapshot
     assert not [key for key in counting.sent if key.endswith("a.parquet")]
 
@@ -303,13 +292,7 @@ def test_a_file_that_changes_while_it_is_sent_is_refused(
 
     monkeypatch.setattr(s3, "put_object", change)
     with pytest.raises(UploadFailed) as refused:
-        upload(
-            s3,
-            files,
-            benchmark_config.dataset.name,
-            benchmark_config.platform.bucket,
-            benchmark_config.platform.prefix,
-        )
+        send(s3, files, benchmark_config)
     assert plain(refused.value, folder=tmp_path) == snapshot
 
 
@@ -336,13 +319,7 @@ def test_a_file_that_arrives_otherwise_is_refused(
 
     monkeypatch.setattr(s3, "put_object", answer)
     with pytest.raises(UploadFailed) as refused:
-        upload(
-            s3,
-            files,
-            benchmark_config.dataset.name,
-            benchmark_config.platform.bucket,
-            benchmark_config.platform.prefix,
-        )
+        send(s3, files, benchmark_config)
     assert plain(refused.value, folder=tmp_path) == snapshot
 
 
