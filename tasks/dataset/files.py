@@ -149,7 +149,7 @@ def _is_no_text(path: Path) -> bool:
 
 
 def check_keys(dataset: Dataset, config: DatasetConfig, platform_prefix: str) -> None:
-    """Check that the S3 keys of all files, which start with the prefix `platform_prefix`, are short enough.
+    """Check that the S3 keys of all files, which start with `platform_prefix`, are short enough.
 
     Raises:
         DatasetRefused: a key would be too long.
