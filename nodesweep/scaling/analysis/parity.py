@@ -1,8 +1,8 @@
 """Convergence parity: evidence that a node count trained the same model as the baseline.
 
-A time is a time-to-train if the final metric is within the tolerance of the baseline's metric, or
-reached the target metric. Otherwise, the time measures throughput only (docs/method.md,
-"Convergence parity").
+A time is a time-to-train if the final metric is worse than the baseline's by no more than the
+tolerance, or reached the target metric. Otherwise, the time measures throughput only
+(docs/method.md, "Convergence parity").
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Parity(Part):
 
     verdict: Verdict = Field(
         description=(
-            "baseline: this is the baseline; same: the final metric is within the tolerance;"
-            " reached_target: the final metric reached the target; different: the final metric is"
+            "baseline: this is the baseline; same: the final metric is worse by no more than the"
+            " tolerance; reached_target: the final metric reached the target; different: the final metric is"
             " not shown to match the baseline, so the time measures throughput only; unknown: there"
             " is no evidence."
         )
