@@ -40,8 +40,8 @@ class Parity(Part):
     verdict: Verdict = Field(
         description=(
             "baseline: this is the baseline; same: the final metric is worse by no more than the"
-            " tolerance; reached_target: the final metric reached the target; different: the final metric is"
-            " not shown to match the baseline, so the time measures throughput only; unknown: there"
+            " tolerance; reached_target: the final metric reached the target; different: the final"
+            " metric is not shown to match the baseline, so the time measures throughput only; unknown: there"
             " is no evidence."
         )
     )
