@@ -41,8 +41,8 @@ class Parity(Part):
         description=(
             "baseline: this is the baseline; same: the final metric is worse by no more than the"
             " tolerance; reached_target: the final metric reached the target; different: the final"
-            " metric is not shown to match the baseline, so the time measures throughput only; unknown: there"
-            " is no evidence."
+            " metric is not shown to match the baseline, so the time measures throughput only;"
+            " unknown: there is no evidence."
         )
     )
     reason: str = Field(description="The evidence for the verdict.")
