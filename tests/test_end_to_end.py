@@ -324,7 +324,8 @@ def die_in_the_middle(**event):
 
 # The second part of the multipart upload never goes out: one file half-sent, the other not at all.
 s3.meta.events.register("before-send.s3.UploadPart", die_in_the_middle)
-dataset.upload(s3, files, config.dataset, config.platform)
+platform = config.platform
+dataset.upload(s3, files, config.dataset.name, platform.bucket, platform.prefix)
 """
 
 
