@@ -24,7 +24,13 @@ from sagemaker_emulator.engine.host.attainment import (
 from sagemaker_emulator.engine.host.ballast import Ran
 from sagemaker_emulator.interfaces import NodeUsage
 
-SECONDS = st.floats(min_value=0, max_value=1e6)
+
+def seconds_up_to(most: int) -> st.SearchStrategy[float]:
+    """Return times as the kernel counts them, in whole nanoseconds."""
+    return st.integers(0, most * 10**9).map(lambda nanoseconds: nanoseconds / 1e9)
+
+
+SECONDS = seconds_up_to(1_000_000)
 SHARES = st.floats(min_value=0, max_value=1)
 
 
@@ -87,8 +93,8 @@ def test_shares_of_a_quota_of_20_seconds_in_100(
 
 
 @given(
-    cpu=st.floats(min_value=0, max_value=20),
-    delay=st.floats(min_value=0, max_value=99),
+    cpu=seconds_up_to(20),
+    delay=seconds_up_to(99),
     others=SHARES,
 )
 def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, others: float) -> None:
