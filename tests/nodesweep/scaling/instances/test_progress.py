@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from nodesweep.scaling.arms import Key, main_arm
-from nodesweep.scaling.instances.progress import asked_keys, key_of, keys_done, sweep_progress
+from nodesweep.scaling.instances.progress import (
+    asked_keys,
+    count_points,
+    key_of,
+    keys_done,
+    sweep_progress,
+)
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.instances.conftest import (
     CHEAP,
@@ -44,6 +50,7 @@ def test_a_sweep_of_one_type_asks_as_its_design_does(make_config):
     assert asked_keys(sequential, []) == [Key(arm, 1, 1), Key(arm, 2, 1)]
     assert progress.of_arm(arm).next_points == ((2, 1),)
     assert keys_done(config, [outcome(1, 80.0), outcome(2)]) == {Key(arm, 1, 1)}
+    assert count_points(config, [outcome(1, 80.0), outcome(2)]) == (2, 1)
 
 
 def test_what_does_not_fit_is_no_missing_point_once_something_does(types_config):
