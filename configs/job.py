@@ -263,8 +263,8 @@ class JobFeatures(Section):
         default=False,
         exclude_if=lambda checked: not checked,
         description=(
-            "Let SageMaker check the health of a job's instances before it trains. Turn it on for"
-            " large GPU nodes; it lengthens the start."
+            "Let SageMaker check the health of a job's instances before training. Recommended for"
+            " large GPU nodes; start-up takes longer."
         ),
     )
     placement: PlacementConfig | None = Field(

@@ -89,8 +89,8 @@ class Variant(Section):
     )
     set: dict[str, Any] = Field(
         description=(
-            "Fields by dotted name with their values in this variant, as with --set:"
-            f" {', '.join(VARYING)}."
+            "Values of this variant's fields, by dotted name as with --set. Allowed fields and"
+            f" sections: {', '.join(VARYING)}."
         )
     )
 

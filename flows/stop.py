@@ -25,7 +25,7 @@ def stop_sweep(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
-    """Stop a sweep's jobs, let it submit no more, and return the names of the stopped jobs.
+    """Stop a sweep's running jobs and keep it from submitting more; return the stopped jobs.
 
     Args:
         sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.

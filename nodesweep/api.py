@@ -236,7 +236,7 @@ def read_report(path: str | os.PathLike[str]) -> Report:
 
 
 def history(config: BenchmarkConfig, benchmark: str | None = None) -> DataFrame:
-    """Return the history of a benchmark from the bucket: one row per run, oldest sweep first.
+    """Return the history of a benchmark from the bucket: one row per attempt, oldest sweep first.
 
     docs/history.md lists the columns.
 

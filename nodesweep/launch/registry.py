@@ -110,12 +110,15 @@ class Backend:
 
 
 _BACKENDS: dict[PlatformConfig, Backend] = {}
+_MOST_BACKENDS = 64
 
 
 def backend_of(platform: PlatformConfig) -> Backend:
     """Return the platform's backend, which all runs of a process share with its call budget."""
     with _BINDING:
         if platform not in _BACKENDS:
+            if len(_BACKENDS) >= _MOST_BACKENDS:
+                del _BACKENDS[next(iter(_BACKENDS))]  # the oldest
             module = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend")
             _BACKENDS[platform] = module.bind(platform)
         return _BACKENDS[platform]

@@ -297,9 +297,9 @@ def _shown(
     files: Mapping[S3Object, Surveyed],
     positions: Sequence[tuple[int, int]],
 ) -> list[str]:
-    """Return the keys in these rows as one frame of all files would show them.
+    """Return the keys of these rows as they would look if all files were one DataFrame.
 
-    In that frame an integer column becomes float if any file's is float, or if it has a null.
+    There, an integer column becomes float if it is float in any file or contains a null.
     """
     columns = list(request.unique_columns)
     alike: dict[Any, S3Object] = {}

@@ -45,7 +45,7 @@ class Choice(Part):
 
 
 class Recommendation(Part):
-    """The node count to run on; `chosen` and `rejected` together have all measured node counts."""
+    """The node count to run on; `chosen` and `rejected` cover all measured node counts."""
 
     rule: Rule = Field(
         description=(

@@ -453,7 +453,7 @@ def _at_least(
     write: Callable[[float], str],
     sides: tuple[MeasuredCount, MeasuredCount],
 ) -> Verdict:
-    """Compare a ratio with a lower limit; `sides` has the two node counts that it compares."""
+    """Compare a ratio with its lower limit; `sides` are the two node counts that it relates."""
     low, high = (value, value) if interval is None else interval.bounds
     what = criterion.replace("_", " ")
     shown, least = write(value), write(limit)

@@ -76,7 +76,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Drop the attempt for this reason; `is_over_budget` is True for sweep.budget_usd."""
+    """Drop the attempt for `reason`; `is_over_budget` is True if it is sweep.budget_usd."""
 
     attempt: Attempt
     job_name: str

@@ -295,8 +295,8 @@ def _sized(report: ScalingReport) -> dict[str, str | None]:
 def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:
     """Return every condition that differs between A and B, or is known in only one of them.
 
-    A condition that is unknown in both is not a difference, and neither is one of _OF_USED_RUNS
-    that is unknown in a sweep if either sweep has no used run.
+    A condition that is unknown in both is not a difference. If either sweep has no used runs, a
+    condition in _OF_USED_RUNS that is unknown in one of them is not a difference either.
     """
     in_a, in_b = measured_under(a), measured_under(b)
     if (a.config is None) != (b.config is None):

@@ -174,8 +174,8 @@ TREND_COLUMNS = {
     "total_usd": "median cost of a run, including the warm pool kept after it",
     "image_uri": "training image, by digest",
     "throughput_only": (
-        "true if the count is not shown to reach the baseline's final metric, so T is not a "
-        "time-to-train"
+        "true if runs at this node count have not been shown to reach the baseline's final metric, "
+        "so T is not a time-to-train"
     ),
     "contended": "true if an emulated node got less CPU than it requested, so T is not valid",
     "baseline_nodes": "N0 of the sweep",

@@ -53,8 +53,8 @@ class CountVerdict(Part):
     )
     level_since: str | None = Field(
         default=None,
-        description="First sweep of the reference level; later than the reference if sweeps "
-        "became faster.",
+        description="First sweep that the current reference level is computed from; later than the "
+        "original reference sweep if sweeps have become faster since.",
     )
     noticeable: float | None = Field(
         default=None,

@@ -1,4 +1,8 @@
-"""Online rule for service quotas: they cover the nodes that the sweep can use at once."""
+"""Online rule for service quotas.
+
+It checks that they cover the nodes that the sweep can use at once, its largest job and the job that
+validates the dataset.
+"""
 
 from __future__ import annotations
 

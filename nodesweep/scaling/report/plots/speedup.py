@@ -102,8 +102,8 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
         text += f" Thin line: {law.law}, the best identifiable law{left}."
     if extrapolation.supported.value:
         text += (
-            f" Dotted: extrapolation to {nodes_text(extrapolation.nodes or 0)} with its 95% "
-            "interval if one of the laws holds; nothing was measured there."
+            f" Dotted: extrapolation to {nodes_text(extrapolation.nodes or 0)} with a 95% "
+            "interval that assumes that one of the laws holds; nothing was measured there."
         )
     single = [row.nodes for row in report.summary if row.n == 1]
     if single and len(single) <= 8:

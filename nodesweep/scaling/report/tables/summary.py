@@ -277,7 +277,9 @@ def _main_cells(report: ScalingReport) -> DataFrame:
 def _with_caption(report: ScalingReport, cells: DataFrame) -> Table:
     notes = f"{_interval_note(cells)}{hidden_note(report)}{source_note(report)}"
     others = {heading: "final metric, median" for heading in cells if heading not in _MEANINGS}
-    projected = {"T": "geometric mean of the train times, projected; ± its error within a run"}
+    projected = {
+        "T": "geometric mean of the projected train times; ± the projection error within a run"
+    }
     by_samples = {"S": "samples per second relative to N0"}
     is_by_samples = any(row.samples_ratio for row in report.summary)
     return Table(

@@ -83,8 +83,9 @@ def only_on_trainium(facts: Facts) -> Iterator[str]:
     """Refuse other instances: only Trn instances have the NeuronCores that PyTorch/XLA needs."""
     if not facts.instance.emulated and not facts.instance.family.startswith("trn"):
         yield (
-            f"training.instance_type: {facts.instance.instance_type} has no NeuronCores; kind "
-            "trainium needs ml.trn1.*; use one, or kind torch_distributed"
+            f"training.instance_type: {facts.instance.instance_type} has no NeuronCores, which "
+            "kind trainium needs; use an ml.trn1.* or ml.trn1n.* instance, or set kind to "
+            "torch_distributed"
         )
 
 
@@ -421,8 +422,8 @@ def efa_is_used(facts: Facts) -> list[str]:
         return []
     text = ", ".join(f'{name}: "{value}"' for name, value in settings.items())
     return [
-        f"training.environment: {facts.instance.instance_type} has an Elastic Fabric Adapter "
-        f"that nothing enables under kind {facts.distribution.kind}; add {{{text}}}"
+        f"training.environment: {facts.instance.instance_type} has an Elastic Fabric "
+        f"Adapter, but kind {facts.distribution.kind} does not enable it; add {{{text}}}"
     ]
 
 

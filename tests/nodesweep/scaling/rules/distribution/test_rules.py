@@ -66,7 +66,8 @@ def test_mpi_options_keep_what_the_user_says():
 )
 def test_an_adapter_that_nothing_turns_on_is_a_hint(raw, instance_type, said, check, snapshot):
     hints = [hint for hint in check(raw, instance_type)[1] if "Elastic" in hint]
-    advice = f'kind {raw["kind"]}; add {{FI_PROVIDER: "efa", {RDMA}: "1", RDMAV_FORK_SAFE: "1"}}'
+    environment = f'FI_PROVIDER: "efa", {RDMA}: "1", RDMAV_FORK_SAFE: "1"'
+    advice = f"kind {raw['kind']} does not enable it; add {{{environment}}}"
     assert [hint.endswith(advice) for hint in hints] == [True] * said
     told = check(raw, instance_type, environment={"FI_PROVIDER": "efa"})[1]
     assert told == snapshot
