@@ -25,6 +25,8 @@ from types import ModuleType
 
 from nodesweep_flops import flops
 from nodesweep_laps import CpuLaps, GpuLaps
+from nodesweep_network import install as install_network
+from nodesweep_network import network
 
 PARTS = (
     "start",  # up to the end of the first step
@@ -153,6 +155,7 @@ class Budget:
     def end_backward(self):
         """Record the end of a backward pass."""
         self._lap("reduction" if self._marked else "unsplit")
+        network.after_backward()
         self._in_backward, self._place = False, "other"
         if self._handle is not None:
             self._handle.remove()
@@ -275,6 +278,7 @@ class Budget:
             "communication_seconds": [round(value, 6) for value in self._values],
             "steps_per_value": self._steps_per_value,
             "split_every": self._every,
+            **network.facts(),
         }
 
 
@@ -300,6 +304,7 @@ def install(torch, is_compiling):
     if torch.distributed.is_available():
         _time_calls(torch.distributed, COLLECTIVES, "collectives", is_compiling)
         _time_calls(torch.distributed.Work, ["wait"], "collectives", is_compiling)
+        install_network(torch, is_compiling)
 
 
 def watch_saves(module):

@@ -16,6 +16,7 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.warnings import PossibleUserWarning
 from nodesweep_clock import Amount, Probe
+from nodesweep_network import network, time_all_reduces
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.strategies import Strategy
@@ -100,6 +101,9 @@ def run(arguments: TrainingArguments) -> None:
     barrier_folder = os.environ.get("SM_BOOT_BARRIER_DIR") if cluster.local_rank == 0 else None
     if barrier_folder:
         wait_at_boot_barrier(Path(barrier_folder))
+    sends_gradients = arguments.strategy == "ddp" and arguments.compress == "none"
+    if cluster.world_size > 1 and backend == "gloo" and sends_gradients:
+        network.timed = time_all_reduces(torch)
     prepared = _prepared_folder(cluster)
     keeps, resume_from = find_last_checkpoint(
         arguments.checkpoint_dir, cluster, prepared / "resume"

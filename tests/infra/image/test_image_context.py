@@ -70,6 +70,7 @@ def test_the_toolkit_finds_no_requirements_beside_the_code() -> None:
         "/opt/nodesweep/start/nodesweep_flops.py",
         "/opt/nodesweep/start/nodesweep_laps.py",
         "/opt/nodesweep/start/nodesweep_measure.py",
+        "/opt/nodesweep/start/nodesweep_network.py",
         "/opt/nodesweep/start/sitecustomize.py",
         "/opt/nodesweep/code/train.py",
         "/opt/nodesweep/code/training",

@@ -46,6 +46,7 @@ def test_context_holds_what_the_image_is_made_of_and_nothing_else() -> None:
         "nodesweep_flops.py",
         "nodesweep_laps.py",
         "nodesweep_measure.py",
+        "nodesweep_network.py",
         "nodesweep_start.py",
         "requirements-on-dlc.lock",
         "requirements-on-dlc.txt",

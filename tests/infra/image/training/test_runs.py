@@ -172,6 +172,10 @@ def test_each_rank_splits_its_train_time_without_the_validations(trainings: Trai
         assert len(rank["communication_seconds"]) == STEPS - 1
     read = read_run_budget({**metrics, "budget": ranks}, metrics["train_seconds"])
     assert read is not None and "waiting" in read.shares
+    assert read.exchange is not None and 0 < read.exchange.last_share < 1
+    [sent] = [rank["network"] for rank in ranks if rank["rank"] == 0]
+    assert sum(sent["bucket_bytes"]) == 4 * metrics["model"]["parameters"]
+    assert sent["exchanges"] == STEPS - 1
 
 
 def test_torchrun_with_two_processes_and_accumulation(trainings: Trainings) -> None:
