@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from nodesweep.scaling.analysis.exchange import Exchange, read_exchange
 from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval, welch_freedom
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run
@@ -92,6 +93,20 @@ class TimePart(Part):
     )
 
 
+class WholeExchange(Part):
+    """The time that all exchanges of gradients in T would take if no computation hid them."""
+
+    latency_seconds: float = Field(
+        description="Time of the all-reduces if each bucket of gradients had 4 KiB."
+    )
+    transfer_seconds: float = Field(
+        description="Additional time due to the actual size of the buckets."
+    )
+    last_bucket_share: float = Field(
+        description="Share of the last bucket, which no backward pass can hide, in this time."
+    )
+
+
 class CountBudget(Part):
     """The parts of T at one node count."""
 
@@ -111,6 +126,13 @@ class CountBudget(Part):
             "Node that the other nodes usually wait for, which is left out of the means; null if "
             "there is none or it is unknown."
         )
+    )
+    exchange: WholeExchange | None = Field(
+        default=None,
+        exclude_if=lambda exchange: exchange is None,
+        description="Time of the gradient exchanges, derived from all-reduces that were timed "
+        "before the training; absent if none were timed, and in reports from before 28 November "
+        "2026.",
     )
 
 
@@ -189,6 +211,8 @@ class RunBudget(NamedTuple):
     """Share of T saved if the slowest node were as fast as the others; 0 without a slowest node."""
     cpu_used: float | None = None
     """Share of the CPU quota that was used; None without a quota or if unknown."""
+    exchange: Exchange | None = None
+    """Gradient exchanges as shares of T, as if no computation hid them; None if unknown."""
 
 
 class _Rank(NamedTuple):
@@ -300,8 +324,9 @@ def _whole_run_budget(run: Run) -> RunBudget | None:
         for name, each in seconds.items()
     }
     shares["checkpoint"] += saved / whole
-    lead = measured.lead * measured.seconds * growth / whole
-    return RunBudget(whole, shares, measured.slowest_node, lead)
+    grown = measured.seconds * growth / whole
+    exchange = measured.exchange and measured.exchange.times(grown)
+    return RunBudget(whole, shares, measured.slowest_node, measured.lead * grown, exchange=exchange)
 
 
 def read_run_budget(
@@ -349,7 +374,10 @@ def read_run_budget(
             _share(read[place], "communication") * compared.lead[place] for place in counted
         )
         lead = min(lead, shares["waiting"])
-    return RunBudget(train_seconds, shares, slowest, lead)
+    exchange = read_exchange(metrics)
+    if exchange is not None:
+        exchange = exchange.times(1 / train_seconds)
+    return RunBudget(train_seconds, shares, slowest, lead, exchange=exchange)
 
 
 def _read_rank(written: Any) -> tuple[int, _Rank | None]:
@@ -486,6 +514,19 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
             for name, share in shares.items()
         ),
         slowest_node=most_runs_slowest(runs),
+        exchange=_mean_exchange(runs, seconds),
+    )
+
+
+def _mean_exchange(runs: Sequence[RunBudget], seconds: float) -> WholeExchange | None:
+    known = [run.exchange for run in runs if run.exchange is not None]
+    if not known:
+        return None
+    latency, transfer, last = map(fmean, zip(*known, strict=True))
+    return WholeExchange(
+        latency_seconds=latency * seconds,
+        transfer_seconds=transfer * seconds,
+        last_bucket_share=last,
     )
 
 

@@ -56,6 +56,13 @@ def causes(loss):
     return {each.cause: round(each.efficiency, 3) for each in loss.causes if each.named}
 
 
+NETWORK = {
+    "exchanges": 30,
+    "bucket_bytes": [4096, 4096],
+    "all_reduce": [[4096, 0.01], [16384, 0.01], [65536, 0.02]],
+}
+
+
 def test_one_process_waits_for_none():
     found = read_run_budget(metrics(rank(data=4.0, forward=6.0)), 10.0)
     assert (found.shares["data"], found.shares["forward"]) == (0.4, 0.6)
@@ -277,6 +284,29 @@ def test_the_parts_of_a_probe_grow_to_those_of_a_whole_run_by_hand(make_outcome)
     assert seconds == {"forward": 6 * grown, "data": 3 * grown, "start": 1.0, "checkpoint": 4.0}
     assert sum(part.seconds for part in count.parts) == pytest.approx(99.0)
     assert [sum(part.by_run) for part in count.parts if part.name == "data"] == [seconds["data"]]
+
+
+def with_network(ranks):
+    return metrics({**ranks[0], "network": NETWORK}, *ranks[1:])
+
+
+def test_the_whole_exchange_of_a_run_is_that_of_the_steps_that_were_split(make_outcome):
+    ranks = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    known = replace(run(make_outcome, 2, 10.0, ranks), metrics=with_network(ranks))
+    [count] = budget_of([known, run(make_outcome, 2, 10.0, ranks, 2)]).counts
+    found = count.exchange
+    assert (found.latency_seconds, found.transfer_seconds) == pytest.approx((2 * 30 * 0.01, 0.0))
+    assert found.last_bucket_share == 0.5
+    [unknown] = budget_of([run(make_outcome, 2, 10.0, ranks)]).counts
+    assert unknown.exchange is None
+    assert "exchange" not in unknown.model_dump()
+
+
+def test_the_whole_exchange_of_a_probe_grows_as_the_parts_of_its_steps(make_outcome):
+    ranks = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    short = replace(probe(make_outcome, 2, 100.0, ranks), metrics=with_network(ranks))
+    [count] = budget_of([short]).counts
+    assert count.exchange.latency_seconds == pytest.approx(2 * 30 * 0.01 * 10)
 
 
 def test_the_slowest_node_of_a_probe_is_that_of_the_steps_it_made(make_outcome):
