@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.predict.physics import (
     ADDED,
@@ -41,11 +42,14 @@ class Measurement(NamedTuple):
     """The runs at one node count; `runs` has the seconds of each part, with a value for each run.
 
     `work` is the number of samples that a run processes, in any unit that all measurements share.
+    `exchange` has the seconds that all exchanges of gradients would take if nothing hid them, or is
+    None if they are unknown.
     """
 
     place: Place
     runs: Mapping[Part, Floats]
     work: float = 1.0
+    exchange: Exchange | None = None
 
 
 class Outlook(NamedTuple):
@@ -194,4 +198,7 @@ def _draw(
         * np.maximum(0.0, 1 + noise()[:, PARTS.index("gradients")] / np.sqrt(len(seconds)))
         for batch, seconds in passes.items()
     }
-    return Known([each.place for each in measured], values, others), noise(), freedom
+    known = Known(
+        [each.place for each in measured], values, others, [each.exchange for each in measured]
+    )
+    return known, noise(), freedom

@@ -15,7 +15,8 @@
   latency of a message. The exposed part is max(f·c, c − h·backward): the last bucket's share f, or
   the part of c that the share h of the backward pass does not hide (Li et al., VLDB 13, 2020). All
   h from 0 to 1 that explain the measurements are equally likely. If only one measurement is on
-  several nodes, it does not determine h, and h = 0 is the likely value.
+  several nodes, it does not determine h, and h = 0 is the likely value. If the whole exchange was
+  timed before the training, timed_exchange.py replaces these bounds.
 - **waiting** per step is the mean excess of the slowest of W processes. It grows like the expected
   maximum of normal or exponential values, or is the excess of one slow node (Harter, Biometrika 48,
   1961; Petrini, Kerbyson and Pakin, SC'03).
@@ -36,6 +37,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.predict.solutions import (
     Corners,
     Floats,
@@ -46,6 +48,7 @@ from nodesweep.scaling.predict.solutions import (
     joined,
     span_of,
 )
+from nodesweep.scaling.predict.timed_exchange import Passes, span_of_exposed
 
 Part = Literal["gradients", "backward", "optimizer", "communication", "waiting", "data", "fixed"]
 PARTS: tuple[Part, ...] = (
@@ -83,11 +86,13 @@ class Known(NamedTuple):
 
     `passes` has the seconds of the forward and backward pass per optimizer step on one node for
     batches that were measured separately, by samples per process, with one value per draw.
+    `exchanges` has the seconds per run of the whole exchange at each place, or None if unknown.
     """
 
     places: Sequence[Place]
     values: Mapping[Part, Floats]
     passes: Mapping[float, Floats]
+    exchanges: Sequence[Exchange | None] = ()
 
     def per_step(self, part: Part, chosen: Sequence[int]) -> Floats:
         """Return the seconds of a part per optimizer step at some places: (draws, places)."""
@@ -204,6 +209,9 @@ def _exchange(
         return exactly(exposed[:, 0])
     hidden = backward[0]
     share = hidden[-1] / known.per_step("gradients", several)[0, -1]
+    timed = _timed(known, several, place, share, passes, halfway)
+    if timed is not None:
+        return timed
     ring = np.array([_ring(known.places[index].processes) for index in several])
     at = np.array(_ring(place.processes))
 
@@ -243,6 +251,31 @@ def _exchange(
         for near in (smaller, larger)
     )
     return Span(np.minimum(span.low, least.low), span.middle, np.maximum(span.high, most.high))
+
+
+def _timed(
+    known: Known, several: Sequence[int], place: Place, share: float, passes: float, halfway: float
+) -> Span | None:
+    """Return the span of the exposed exchange from the whole exchange, or None if it is unknown.
+
+    `share` is the backward pass's share of the passes.
+    """
+    exchanges = [known.exchanges[index] for index in several if index < len(known.exchanges)]
+    timed = [
+        each.times(1 / known.places[index].steps)
+        for each, index in zip(exchanges, several, strict=False)
+        if each is not None
+    ]
+    if len(timed) < len(several):
+        return None
+    return span_of_exposed(
+        timed,
+        [known.places[index].processes for index in several],
+        place.processes,
+        known.per_step("communication", several),
+        known.per_step("backward", several)[0],
+        Passes(share * passes, share * halfway),
+    )
 
 
 def _ring(processes: int) -> list[float]:

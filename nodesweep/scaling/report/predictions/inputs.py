@@ -10,6 +10,7 @@ import numpy as np
 
 from nodesweep.configs.designs import FURTHEST_PREDICTED as FURTHEST
 from nodesweep.configs.designs import MODEL_PARALLEL_DEGREES
+from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.step_budget import CountBudget
 from nodesweep.scaling.formats import join_words, nodes_text
@@ -114,7 +115,11 @@ def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
             "data parallelism only. Measure the node count itself"
         )
     work = row.samples_ratio or 1.0
-    return Measurement(Place(row.nodes, world, size / world, work / size), runs, work)
+    whole = budget.exchange
+    exchange = whole and Exchange(
+        whole.latency_seconds, whole.transfer_seconds, whole.last_bucket_share
+    )
+    return Measurement(Place(row.nodes, world, size / world, work / size), runs, work, exchange)
 
 
 def projected_counts(report: ScalingReport) -> frozenset[int]:

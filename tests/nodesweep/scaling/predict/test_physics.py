@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.predict.physics import (
     PARTS,
     Known,
@@ -153,6 +154,30 @@ def test_a_backward_pass_that_hides_as_much_as_it_can_is_as_likely_as_one_that_h
     span = terms_at(found, place(8))["communication"]
     assert float(span.low[0]) == pytest.approx(all_of_it)
     assert float(span.middle[0]) == pytest.approx((without + all_of_it) / 2)
+
+
+def test_the_whole_exchange_narrows_the_bounds():
+    counts = (1, 2)
+    places = [place(nodes) for nodes in counts]
+    exposed = [max(0.0, 10 * (ring(nodes, 0.4, 0.02) - 0.06)) for nodes in counts]
+    blind = known(places, gradients=[3.0] * len(counts), backward=[2.0] * len(counts),
+                  communication=[0.0, *exposed[1:]])  # fmt: skip
+    timed = blind._replace(
+        exchanges=[
+            None if n == 1 else Exchange(10 * ring(n, 0, 0.02), 10 * ring(n, 0.4, 0), 0.15)
+            for n in counts
+        ]
+    )
+    low, high = term("communication", timed, place(8))
+    assert low <= 10 * (ring(8, 0.4, 0.02) - 0.06) <= high
+    assert high - low < np.subtract(*term("communication", blind, place(8))[::-1])
+
+
+def test_without_an_exchange_at_a_count_the_measured_parts_decide():
+    blind = known([place(1), place(2), place(4)], gradients=[3.0] * 3, backward=[2.0] * 3,
+                  communication=[0.0, 1.0, 2.0])  # fmt: skip
+    found = blind._replace(exchanges=[None, Exchange(0.0, 1.5, 0.5), None])
+    assert term("communication", found, place(8)) == term("communication", blind, place(8))
 
 
 @pytest.mark.parametrize("growth", ["one slow node", "normal", "exponential"])

@@ -1,0 +1,116 @@
+"""Predict the exposed part of the gradients' exchange from the whole exchange's time.
+
+infra/image/nodesweep_network.py times all-reduces before the training (analysis/exchange.py). In a
+step, an exchange takes between _LEAST and _MOST times as long as it does alone, since it competes
+with the passes for CPUs and memory bandwidth. For each such factor, the measured exposed part tells
+which share of the backward pass hides the exchange.
+
+The transfer grows with the bytes that each process sends in a ring, 2(W − 1)/W of the gradients
+(Patarasuk and Yuan, JPDC 69, 2009), and the latency by a power of W − 1, which several node counts
+determine. With one node count, the power is between a tree's (about 1/2) and a ring's (1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from nodesweep.scaling.analysis.exchange import Exchange
+from nodesweep.scaling.predict.solutions import Floats, Span
+
+_LEAST, _MOST = 1 / 1.15, 2.0
+"""Bounds of the time of an exchange in a step, as a multiple of its time alone."""
+_FACTORS = (_LEAST, 1.0, 1.15, 1.32, 1.52, 1.75, _MOST)
+_ABOVE_LAST = 1.25
+"""An exposed part above this multiple of the last bucket's time has more than the last bucket."""
+_ALIKE = 0.1
+"""Factors whose shares differ by no more than this from the best one's are equally likely."""
+_POWERS = (0.5, 1.0)
+_LARGEST_POWER = 2.0
+
+
+class Passes(NamedTuple):
+    """Seconds per step of the backward pass at a predicted place: likely, and for the bounds."""
+
+    likely: float
+    bound: float
+
+
+def span_of_exposed(
+    exchanges: Sequence[Exchange],
+    sizes: Sequence[int],
+    processes: int,
+    exposed: Floats,
+    backward: Floats,
+    there: Passes,
+) -> Span | None:
+    """Return the span of the exposed seconds per step with `processes` processes.
+
+    Args:
+        exchanges: The whole exchange per step at each measured place.
+        sizes: Number of processes there, ascending.
+        processes: Number of processes at the predicted place.
+        exposed: Exposed seconds per step: shape (draws, places).
+        backward: Seconds per step of the backward pass at each measured place.
+        there: The backward pass at the predicted place.
+
+    Returns:
+        None if more is exposed than the exchange takes, if no backward pass was measured, or
+        between the measured places.
+    """
+    alone = np.array([sum(each[:2]) for each in exchanges])
+    if processes < sizes[-1] or (exposed[0] > _MOST * alone).any() or not backward.all():
+        return None
+    last = exchanges[-1].last_share
+    shares = {factor: _hiding(factor * alone, last, exposed, backward) for factor in _FACTORS}
+    apart = {factor: float((low - high)[0]) for factor, (low, high) in shares.items()}
+    closest = max(0.0, min(apart.values()))
+    agreed = [factor for factor in _FACTORS if apart[factor] <= closest + _ALIKE]
+    nearest = min(agreed, key=lambda factor: abs(math.log(factor)))
+    likely, every = [], []
+    for factor, power in product(agreed, _powers(exchanges, sizes)):
+        took = np.maximum(factor * alone, exposed)
+        for place, exchange in enumerate(exchanges):
+            grown = _grown(exchange, sizes[place], processes, power) / alone[place]
+            longer = grown * took[:, place]
+            for share in shares[factor]:
+                every.append(np.maximum(last * longer, longer - share * there.bound))
+                if factor == nearest and place == len(exchanges) - 1:
+                    likely.append(np.maximum(last * longer, longer - share * there.likely))
+    found = np.array(every)
+    return Span(found.min(axis=0), np.mean(likely, axis=0), found.max(axis=0))
+
+
+def _hiding(
+    whole: Floats, last_share: float, exposed: Floats, backward: Floats
+) -> tuple[Floats, Floats]:
+    """Return the bounds of the share of the backward pass that hides an exchange, by draw.
+
+    The lower bound is the largest share that a place needs, and the upper bound the smallest one
+    that a place allows. If the lower one is above the upper one, no share explains all places.
+    """
+    took = np.maximum(whole, exposed)
+    hidden = np.clip((took - exposed) / backward, 0.0, 1.0)
+    # if only the last bucket is exposed, the passes may hide more than was needed
+    is_last = exposed <= _ABOVE_LAST * last_share * took
+    return hidden.max(axis=1), np.where(is_last, 1.0, hidden).min(axis=1)
+
+
+def _powers(exchanges: Sequence[Exchange], sizes: Sequence[int]) -> Sequence[float]:
+    """Return the powers of W − 1 by which latency may grow."""
+    first, last = exchanges[0].latency, exchanges[-1].latency
+    if len(sizes) == 1 or min(first, last) <= 0:
+        return _POWERS
+    power = math.log(last / first) / math.log((sizes[-1] - 1) / (sizes[0] - 1))
+    power = min(max(power, 0.0), _LARGEST_POWER)
+    return (power,) if power <= 1 else (1.0, power)
+
+
+def _grown(exchange: Exchange, size: int, processes: int, power: float) -> float:
+    """Return the seconds of an exchange among more or fewer processes."""
+    sent = ((processes - 1) / processes) / ((size - 1) / size)
+    return exchange.transfer * sent + exchange.latency * ((processes - 1) / (size - 1)) ** power
