@@ -40,6 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.dated_result import store_result
+from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.analysis.intervals import paired_ratio_interval, residuals_of
 from nodesweep.scaling.fits.extrapolation import predict_by_law, run_noise
 from nodesweep.scaling.fits.fit import fit_laws
@@ -232,7 +233,9 @@ def simulate(
     next_runs = []
     for _ in range(sweeps):
         measured = [
-            Measurement(place, run_parts(*what, place, runs, random))
+            Measurement(
+                place, run_parts(*what, place, runs, random), 1.0, timed(*what, place, random)
+            )
             for place in (_place(policy, nodes) for nodes in COUNTS)
         ]
         passes = {}
@@ -336,6 +339,7 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
         (PROGRAMS, program), (NETWORKS, network), (NOISES, noise),
     )]  # fmt: skip
     random = np.random.default_rng([seed, *places, 1])
+    of_network = np.random.default_rng([seed, *places, 2])
     counts = (*COUNTS, AT)
     where = {nodes: _place(policy, nodes) for nodes in counts}
 
@@ -357,7 +361,10 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
         parts = {nodes: make(nodes, DESIGN_RUNS, SHORT) for nodes in RUN_COUNTS}
         next_runs = {nodes: float(total_of(make(nodes, 1))[0]) for nodes in counts[2:]}
         for index in range(2, len(answers)):
-            measured = [Measurement(where[nodes], each) for nodes, each in sorted(parts.items())]
+            measured = [
+                Measurement(where[nodes], each, 1.0, timed(*what, where[nodes], of_network))
+                for nodes, each in sorted(parts.items())
+            ]
             outlooks = look_ahead(measured, [(where[nodes], 1.0) for nodes in counts[1:]], {})
             guesses = {each.place.nodes: guess_of(each) for each in outlooks}
             others = {nodes: each for nodes, each in guesses.items() if nodes not in parts}
@@ -500,6 +507,18 @@ def run_parts(
     parts: dict[Part, Floats] = {name: total * each for name, each in per_step.items()}
     parts["fixed"] = start * random.lognormal(0, 0.05, runs) + 0.5 / ranks
     return parts
+
+
+def timed(
+    program: Program, network: Network, noise: Noise, place: Place, random: np.random.Generator
+) -> Exchange | None:
+    """Return the whole exchange of a run, timed once while nothing else used the network."""
+    if place.nodes == 1:
+        return None
+    each = [network.seconds(place.nodes, share * program.megabytes) for share in program.buckets]
+    latency = network.seconds(place.nodes, 0.004) * len(each)
+    found = Exchange(latency, sum(each) - latency, each[-1] / sum(each))
+    return found.times(MADE * place.steps * random.lognormal(0, noise.network))
 
 
 def ask(

@@ -68,6 +68,7 @@ from benchmarks.predict import (
 )
 from benchmarks.training_loops import find_python, outcome_of, run_loops
 from nodesweep.configs.atomic import write_atomic
+from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.analysis.step_budget import find_missing_parts, find_step_budget
 from nodesweep.scaling.predict.draws import Measurement, look_ahead
@@ -125,6 +126,7 @@ TRAININGS: Mapping[str, Training] = {
 }
 PROGRAM = """
 import random
+from nodesweep_network import network, time_all_reduces
 ddp = {"bucket_cap_mb": 1e-4}  # a bucket for each parameter
 class Compute(torch.autograd.Function):
     "A bucket's share of the step's compute: a third in the forward pass, the rest backward."
@@ -189,6 +191,7 @@ def prepare():
     batch = case["batch"] * world
     net, data, held_out = Net(), Rows(steps * batch), DataLoader(Rows(16), batch_size=8)
     optimizer = Slow(net.parameters(), lr=0.01)
+    if world > 1: network.timed = time_all_reduces(torch)
 """
 
 
@@ -244,7 +247,8 @@ class Ran:
     """A case after its runs: its cells, or the reason why it has none.
 
     Attributes:
-        parts: Seconds of each part of T by run, by nodes and samples per process.
+        parts: Seconds of each part of T by run, by nodes and samples per process; `exchange` has
+            the latency and transfer of a run's whole exchange, and the last bucket's share of it.
         attained: Lowest share of its CPU quota that a node of the job got, by number of nodes.
     """
 
@@ -340,7 +344,9 @@ def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
         *facts,
         parts={
             f"{each.place.nodes} x {each.place.batch:g}": {
-                name: np.round(seconds, 4).tolist() for name, seconds in each.runs.items()
+                name: np.round(seconds, 4).tolist()
+                for name, seconds in {**each.runs, "exchange": each.exchange}.items()
+                if seconds is not None
             }
             for each in measured
         },
@@ -356,7 +362,8 @@ def predict_again(ran: Ran) -> Ran:
         nodes, batch = map(int, name.split(" x "))
         place = Place(nodes, nodes, batch, 1 / BATCH)
         parts = {part: np.array(runs[part]) for part in PARTS}
-        measured.append(Measurement(place, parts, nodes * batch / BATCH))
+        exchange = Exchange(*runs["exchange"]) if "exchange" in runs else None
+        measured.append(Measurement(place, parts, nodes * batch / BATCH, exchange))
     if not measured:
         return ran
     return replace(ran, cells=[vars(cell) for cell in predict_case(case, measured)])

@@ -31,6 +31,17 @@ def test_later_buckets_hide_the_exchange_of_earlier_ones():
     assert two["communication"].max() < whole / 2
 
 
+def test_a_timed_exchange_is_the_whole_one():
+    random, slow = np.random.default_rng(1), NETWORKS["slow"]
+    program, place = PROGRAMS["transformer"], Place(2, 2, 64.0, 1.0)
+    found = predict.timed(program, slow, NOISES["quiet"], place, random)
+    whole = predict.MADE * sum(slow.seconds(2, program.megabytes / 12) for _ in range(12))
+    assert found.latency + found.transfer == pytest.approx(whole, rel=0.1)
+    assert found.last_share == pytest.approx(1 / 12)
+    alone = place._replace(nodes=1)
+    assert predict.timed(program, slow, NOISES["quiet"], alone, random) is None
+
+
 def test_a_ring_has_more_stages_than_a_tree():
     ring, tree = (Network(0.001, 1000, is_tree=tree).seconds(8, 0) for tree in (False, True))
     assert (ring, tree) == pytest.approx((0.014, 0.006))

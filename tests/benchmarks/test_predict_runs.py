@@ -50,9 +50,17 @@ def said(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def judged(policy: str) -> Ran:
+def judged(policy: str, is_timed: bool = False) -> Ran:
     case = Case(3, "one bucket", TYPES[0], policy, "quiet")
-    return judge(case, {run: said(run) for run in runs_of(case)})
+    runs = {run: said(run) for run in runs_of(case)}
+    if is_timed:
+        timed = [[4096 * 4**power, 0.001 + 0.019 * power / 3] for power in range(4)]
+        for run, files in runs.items():
+            metrics = files[0]["files"]["metrics.json"]
+            if run.nodes > 1:
+                network = {"bucket_bytes": [4096 * 64], "all_reduce": timed, "exchanges": 20}
+                metrics["budget"] = [metrics["budget"][0] | {"network": network}]
+    return judge(case, runs)
 
 
 def test_all_programs_networks_and_policies_are_cases_in_an_order_that_a_seed_gives() -> None:
@@ -111,6 +119,26 @@ def test_stored_runs_are_predicted_from_again() -> None:
         assert before["terms"]["compute"] == pytest.approx(after["terms"]["compute"], rel=1e-3)
     unmeasured = ran(cell(1.0, predicted=(1.0, 0.9, 1.1)))
     assert predict_runs.predict_again(unmeasured) == unmeasured
+
+
+def test_the_whole_exchange_is_stored_and_predicts_the_exposed_one() -> None:
+    """One bucket of 20 ms, which no backward pass hides; its transfer grows from 1 to 1.75."""
+    first = judged("per replica", is_timed=True)
+    assert first.parts["2 x 16"]["exchange"] == pytest.approx([20 * 0.001, 20 * 0.019, 1.0])
+    assert "exchange" not in first.parts["1 x 16"]
+    [found] = [
+        Cell(**each) for each in first.cells if each["nodes"] == 8 and len(each["known"]) == 2
+    ]
+    ring, tree = (20 * (1.75 * 0.019 + grown * 0.001) for grown in (7, 7**0.5))
+    assert found.terms["communication"][1] == pytest.approx((ring + tree) / 2, rel=1e-3)
+    blind = [each["terms"]["communication"] for each in judged("per replica").cells]
+    widths = [high - low for low, _, high in (found.terms["communication"], blind[1])]
+    assert widths[0] < widths[1] / 2
+    again = predict_runs.predict_again(Ran(**{**vars(first), "cells": ()}))
+    for before, after in zip(first.cells, again.cells, strict=True):
+        assert after["terms"]["communication"] == pytest.approx(
+            before["terms"]["communication"], rel=1e-3
+        )
 
 
 def test_stored_runs_are_predicted_from_again_without_running(
