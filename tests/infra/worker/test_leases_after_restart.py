@@ -104,8 +104,9 @@ def test_slots_come_free_when_they_are_given_back_or_their_lease_runs_out(
         {PREFECT_API_URL: f"http://{HOST}:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
     ):
         kept.release("a")
+    assert taken(KEPT) == 2
     restart()
-    assert (taken(RETURNED), taken(KEPT)) == (2, 2)
+    assert taken(RETURNED) == 2  # the other lease may run out while a slow server restarts
     slots.release("a")
     assert taken(RETURNED) == 0
     other.take("b", 2)

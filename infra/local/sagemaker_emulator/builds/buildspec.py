@@ -62,6 +62,10 @@ def parse_buildspec(text: str) -> Buildspec:
         raise BuildspecError(
             f"env.{unknown[0]}: the local platform only supports variables and shell"
         )
+    if (shell := env.get("shell", "/bin/sh")) != "/bin/sh":
+        raise BuildspecError(
+            f"env.shell: is {shell!r}; the local platform runs commands only in /bin/sh"
+        )
     phases = _mapping(top.get("phases"), "phases")
     if unknown := sorted(set(phases) - set(PHASES)):
         raise BuildspecError(

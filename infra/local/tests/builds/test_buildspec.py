@@ -70,6 +70,7 @@ def test_variables_are_text():
         ("version: 0.2\nphases: {build: {commands: make}}", "phases.build.commands"),
         ("version: 0.2\nphases: {build: {on-failure: RETRY}}", "'RETRY'"),
         ("version: 0.2\nenv: {secrets-manager: {A: b}}", "env.secrets-manager"),
+        ("version: 0.2\nenv: {shell: bash}", "env.shell: is 'bash'"),
     ],
 )
 def test_what_is_no_buildspec_is_refused_by_name(text, fact):
