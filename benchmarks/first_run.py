@@ -46,14 +46,15 @@ Why quiet runs disagree (measured on 2026-11-27, 2 cores, single measurements un
   63, 65% and 36, 39, 33% for root, next to other work at idle priority; all six runs recommend 4
   nodes.
 
-Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-28.json; 36 of 40 so far, most
-next to other work at lower priority): 35 have an answer. All 8 quiet runs and all 8 with one
-neighbour recommend 4 nodes, and so do 5 with two neighbours and 5 of an ordinary user. Of the
-latter's other two, one recommends 8 nodes, where efficiency was 53%, and one is undecided between 4
-and 8. At half speed, where the nodes share one CPU with Prefect and the platform, 8 nodes attained
-54 to 59% and 4 nodes 67 to 74%. Judged by the bounds of contended times, one of 8 such runs
-recommends 4 nodes, six are undecided between 2 and 4, and one is undecided between 1, 2 and 4,
-which is no answer.
+The 40 runs of configs/local.yaml (results/first_run_shipped-2026-11-28.json; most next to other
+work at lower priority): 39 have an answer. All 8 quiet runs, all 8 with one neighbour, all 8 with
+two, and 6 of the 8 of an ordinary user recommend 4 nodes. Of the latter's other two, one recommends
+8 nodes, where efficiency was 53%, and one is undecided between 4 and 8. At half speed, where the
+nodes share one CPU with Prefect and the platform, 8 nodes attained 54 to 59% and 4 nodes 67 to 74%.
+Judged by the bounds of contended times, one of 8 such runs recommends 4 nodes, six are undecided
+between 2 and 4, and one is undecided between 1, 2 and 4, which is no answer. Runs took 131 to 339 s
+if quiet, 143 to 284 s with one neighbour, and 279 to 454 s at half speed, where the contended jobs
+ran twice. Jobs have timed all-reduces before their training only since.
 """
 
 from __future__ import annotations
