@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import nodesweep_exchange
 import nodesweep_measure
 from sagemaker_pytorch_container import training
 from sagemaker_training import environment
@@ -36,7 +37,8 @@ def stand_in_for_torch() -> None:
 def main() -> None:
     """Train with the job's code (sagemaker_submit_directory) or else the shipped program.
 
-    Only the job's code is measured from outside; the shipped program measures itself.
+    Only the job's code is measured from outside, and all-reduces are timed before it starts; the
+    shipped program measures and times them itself.
     """
     hyperparameters = environment.read_hyperparameters()
     is_of_job = "sagemaker_submit_directory" in hyperparameters
@@ -46,6 +48,9 @@ def main() -> None:
         "sagemaker_submit_directory", os.environ["SAGEMAKER_SUBMIT_DIRECTORY"]
     )
     stand_in_for_torch()
-    training.train(environment.Environment(hyperparameters=hyperparameters))
+    job = environment.Environment(hyperparameters=hyperparameters)
+    if is_of_job and os.environ.get(nodesweep_exchange.ASKED_BY) == "1":
+        nodesweep_exchange.time_on_sagemaker(job)
+    training.train(job)
     if is_of_job:
         nodesweep_measure.explain_absence()

@@ -31,8 +31,8 @@ from nodesweep.scaling.secrets import LogHider
 
 logger = logging.getLogger("nodesweep.results")
 _CLOCK_FILES = (
-    "nodesweep_budget.py", "nodesweep_clock.py", "nodesweep_flops.py", "nodesweep_laps.py",
-    "nodesweep_measure.py", "nodesweep_network.py", "sitecustomize.py",
+    "nodesweep_budget.py", "nodesweep_clock.py", "nodesweep_exchange.py", "nodesweep_flops.py",
+    "nodesweep_laps.py", "nodesweep_measure.py", "nodesweep_network.py", "sitecustomize.py",
 )  # fmt: skip
 """Files that measure a program; on SageMaker they are in the image, on Slurm next to the code."""
 _FIRST_BYTES, _LAST_BYTES = 8 << 20, 1 << 20

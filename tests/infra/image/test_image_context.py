@@ -67,6 +67,7 @@ def test_the_toolkit_finds_no_requirements_beside_the_code() -> None:
         "/opt/nodesweep/start/nodesweep_start.py",
         "/opt/nodesweep/start/nodesweep_clock.py",
         "/opt/nodesweep/start/nodesweep_budget.py",
+        "/opt/nodesweep/start/nodesweep_exchange.py",
         "/opt/nodesweep/start/nodesweep_flops.py",
         "/opt/nodesweep/start/nodesweep_laps.py",
         "/opt/nodesweep/start/nodesweep_measure.py",

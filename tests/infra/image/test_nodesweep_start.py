@@ -22,7 +22,8 @@ def train(environment):
 """,
     "sagemaker_training/__init__.py": "",
     "sagemaker_training/environment.py": """
-read_hyperparameters = dict
+import json, os
+def read_hyperparameters(): return json.loads(os.environ.get("HYPERPARAMETERS", "{}"))
 def Environment(hyperparameters): return hyperparameters
 """,
 }
@@ -55,6 +56,43 @@ def test_the_toolkit_learns_the_version_of_torch_without_importing_it(
     }
     done = subprocess.run(
         [sys.executable, "-S", "-c", "import nodesweep_start; nodesweep_start.main()"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == said
+
+
+OWN_CODE = '{"sagemaker_submit_directory": "s3://code"}'
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "asked", "said"),
+    [
+        (OWN_CODE, "1", "timed 8 s3://code"),
+        (OWN_CODE, "", "8 s3://code"),
+        ("{}", "1", "8 /opt/nodesweep/code"),
+    ],
+    ids=["own code", "not asked for", "shipped program"],
+)
+def test_all_reduces_are_timed_before_the_own_code_of_a_job(
+    hyperparameters: str, asked: str, said: str, tmp_path: Path
+) -> None:
+    for name, text in {**TOOLKIT, "torch.py": "__version__ = '8'"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{START}{os.pathsep}{tmp_path}",
+        "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
+        "HYPERPARAMETERS": hyperparameters,
+        "NODESWEEP_TIME_ALL_REDUCES": asked,
+    }
+    program = """
+import nodesweep_exchange, nodesweep_start
+nodesweep_exchange.time_on_sagemaker = lambda job: print("timed", end=" ")
+nodesweep_start.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
         env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == said

@@ -43,6 +43,7 @@ def test_context_holds_what_the_image_is_made_of_and_nothing_else() -> None:
         "Dockerfile",
         "nodesweep_budget.py",
         "nodesweep_clock.py",
+        "nodesweep_exchange.py",
         "nodesweep_flops.py",
         "nodesweep_laps.py",
         "nodesweep_measure.py",
