@@ -14,6 +14,10 @@ from nodesweep.scaling.outcome.metrics_values import nested_value
 
 SWITCH = "NODESWEEP_MEASURE"
 """Environment variable with the value of training.measure; not set for `auto`."""
+TIME_ALL_REDUCES = "NODESWEEP_TIME_ALL_REDUCES"
+"""Environment variable that has all-reduces timed before a job's own program starts."""
+ALL_REDUCES = "NODESWEEP_ALL_REDUCES"
+"""Environment variable with the times, for the program's processes."""
 NO_OWN_CLOCK = (
     "the program reports no train time, and training.measure: helper allows no other source; have "
     "the program use nodesweep_clock or print train_seconds=…"

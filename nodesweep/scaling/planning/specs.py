@@ -7,7 +7,7 @@ from dataclasses import replace
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, Render, ResolvedInputs
-from nodesweep.scaling.outcome.observed import SWITCH
+from nodesweep.scaling.outcome.observed import SWITCH, TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
 from nodesweep.scaling.planning.fallbacks import training_on_selected
 from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders
@@ -77,4 +77,6 @@ def _measuring_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[s
         variables |= {ASKED_BY: f"{ends.precision:g}", MOST_STEPS: str(ends.max_steps)}
         if ends.max_share is not None:
             variables[MOST_SHARE] = f"{ends.max_share:g}"
+    if config.sweep.rules.predicts and not config.ships_program and point.nodes > 1:
+        variables[TIME_ALL_REDUCES] = "1"
     return variables

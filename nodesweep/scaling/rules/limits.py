@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from nodesweep.configs.section import MAY_BE_SECRET, marked_values
 from nodesweep.configs.training import variables_of
-from nodesweep.scaling.outcome.observed import SWITCH
+from nodesweep.scaling.outcome.observed import ALL_REDUCES, SWITCH, TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
@@ -76,12 +76,18 @@ def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
 
 @refuses
 def measurement_is_set_by_the_config(facts: Facts) -> Iterator[str]:
-    """Refuse the variable that training.measure sets, whose value the report relies on."""
+    """Refuse variables that nodesweep sets, since the report relies on their values."""
     if SWITCH in facts.training.environment:
         yield (
             f"training.environment: {SWITCH} sets whether scripts are measured from outside; "
             "leave it out, and set training.measure to auto, helper or off"
         )
+    for name in (TIME_ALL_REDUCES, ALL_REDUCES):
+        if name in facts.training.environment:
+            yield (
+                f"training.environment: {name} concerns the speed of the network, from which "
+                "times are predicted; leave it out, and set sweep.design: predict to measure it"
+            )
 
 
 @refuses

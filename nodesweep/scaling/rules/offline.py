@@ -214,11 +214,12 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "variables that nodesweep sets itself: `NODESWEEP_PROBE_PRECISION`, "
             "`NODESWEEP_PROBE_MAX_STEPS` and `NODESWEEP_PROBE_MAX_SHARE`, which would end "
             "every job early, `NODESWEEP_RUN_SECONDS` and `NODESWEEP_RUN_STEPS`, which would "
-            "set every job's amount of work, and `NODESWEEP_MEASURE`"
+            "set every job's amount of work, `NODESWEEP_MEASURE`, "
+            "`NODESWEEP_TIME_ALL_REDUCES` and `NODESWEEP_ALL_REDUCES`"
         ),
         remedy=(
             "put a long value in a file next to the program; instead of these variables, set "
-            "`sweep.design: probe`, `training.baseline_seconds`, `training.steps` or "
+            "`sweep.design: probe` or `predict`, `training.baseline_seconds`, `training.steps` or "
             "`training.measure`"
         ),
     ),

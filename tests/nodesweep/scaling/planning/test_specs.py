@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.job import JobSpec, ResolvedInputs
-from nodesweep.scaling.outcome.observed import SWITCH
+from nodesweep.scaling.outcome.observed import SWITCH, TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.specs import build_spec
@@ -17,9 +19,10 @@ def render(spec: JobSpec):
     return {"nodes": spec.nodes, "type": spec.instance_type, "variables": dict(spec.variables)}
 
 
-def spec_of(config, attempt=1):
+def spec_of(config, attempt=1, nodes=1):
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
-    return build_spec(config, plan.points[0], INPUTS, render, attempt)
+    point = next(each for each in plan.points if each.nodes == nodes)
+    return build_spec(config, point, INPUTS, render, attempt)
 
 
 def test_attempts_differ_by_their_names_alone(make_config):
@@ -48,3 +51,24 @@ def test_a_probe_knows_the_share_of_its_steps(make_config):
         sweep={"design": "probe", "probe": {"max_share": 0.1}}, training={"hyperparameters": {}}
     )
     assert spec_of(config).variables[MOST_SHARE] == "0.1"
+
+
+@pytest.mark.parametrize(
+    ("design", "nodes", "expected"),
+    [("predict", 2, {TIME_ALL_REDUCES: "1"}), ("predict", 1, {}), ("full", 2, {})],
+    ids=["own program", "one node", "another design"],
+)
+def test_the_network_is_measured_for_predictions_of_own_programs(
+    design, nodes, expected, make_config
+):
+    config = make_config(sweep={"design": design, "node_counts": [1, 2, 4, 8]})
+    assert spec_of(config, nodes=nodes).variables == expected
+
+
+def test_the_shipped_program_measures_the_network_itself(make_config):
+    config = make_config(
+        sweep={"design": "predict", "node_counts": [1, 2, 4, 8]},
+        image={"context": "infra/image"},
+        training={"hyperparameters": {}},
+    )
+    assert TIME_ALL_REDUCES not in spec_of(config, nodes=2).variables

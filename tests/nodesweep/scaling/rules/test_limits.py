@@ -5,7 +5,7 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from nodesweep.scaling.outcome.observed import SWITCH
+from nodesweep.scaling.outcome.observed import ALL_REDUCES, SWITCH, TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules import limits, offline, plan
@@ -133,6 +133,12 @@ def test_whether_a_script_is_measured_is_the_configs_to_set(check_config, snapsh
     (problem,) = check_config(training={"environment": {SWITCH: "off"}}).problems
     assert problem == snapshot
     assert not check_config(training={"measure": "off"}).problems
+
+
+@pytest.mark.parametrize("name", [TIME_ALL_REDUCES, ALL_REDUCES])
+def test_the_speed_of_the_network_is_measured_not_set(name, check_config, snapshot):
+    (problem,) = check_config(training={"environment": {name: "1"}}).problems
+    assert problem == snapshot
 
 
 def test_a_build_argument_that_looks_like_a_secret_is_named(make_config):
