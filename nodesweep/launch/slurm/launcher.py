@@ -7,6 +7,7 @@
     runs        the script's starts and ends
     stopped     the reason why the launcher cancelled the job
     ended.json  Slurm's last status, which slurmctld deletes after MinJobAge
+    all-reduces the network's times, for predictions (script.py)
     script.log, node-0.log, …, output/
 """
 

@@ -17,6 +17,7 @@ from typing import Any
 from nodesweep.configs.distribution import TorchDistributed
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.scaling.job import JobSpec
+from nodesweep.scaling.outcome.observed import ALL_REDUCES, TIME_ALL_REDUCES
 from nodesweep.scaling.secrets import secrets_of_job
 
 SCRIPT = "script"
@@ -57,6 +58,15 @@ _TORCHRUN = (
     'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec torchrun --nnodes="$SLURM_NNODES"'
     ' --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
 )
+# The program starts without the times if anything fails.
+_EXCHANGE = """\
+rm -f "$job_folder/all-reduces"
+port=$(python3 -c 'import socket as s; print(s.create_server(("", 0)).getsockname()[1])' || true)
+timeout --kill-after=10 120 {step} || true
+if [ -s "$job_folder/all-reduces" ]; then
+    export {variable}="$(cat "$job_folder/all-reduces")"
+fi
+"""
 _SHELLS = {".sh": "bash"}
 """Interpreters of programs that are not in Python, by file suffix."""
 _PROGRAM = 'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec "$@"'
@@ -88,6 +98,7 @@ def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
         f"export SM_USER_ENTRY_POINT={shlex.quote(training.entry_point)}",
         *([] if code is None else _beside_code(code)),
         "",
+        *([] if code is None else _exchange(platform, spec, code)),
         _srun(platform, spec),
     ]
     return {SCRIPT: "\n".join(lines) + "\n"}
@@ -163,6 +174,20 @@ def _directives(platform: SlurmPlatform, spec: JobSpec) -> list[str]:
     return [f"{key}={text}" for key, text in values.items() if text is not None] + flags
 
 
+def _exchange(platform: SlurmPlatform, spec: JobSpec, code: str) -> list[str]:
+    """Return the step that times all-reduces before the program (nodesweep_exchange.py)."""
+    distribution = spec.training.distribution
+    if TIME_ALL_REDUCES not in spec.variables or platform.node.gpus:
+        return []
+    if not isinstance(distribution, TorchDistributed):  # its processes are unknown
+        return []
+    program = shlex.quote(f"{code}/{CLOCK_FOLDER}/nodesweep_exchange.py")
+    processes = distribution.processes_per_node or "auto"
+    arguments = f'{program} "$job_folder/all-reduces" {processes} "$port"'
+    step = _step(platform, spec, 'exec python3 "$@"', arguments)
+    return [_EXCHANGE.format(step=step, variable=ALL_REDUCES)]
+
+
 def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
     training = spec.training
     arguments = [f"--{key}={value}" for key, value in spec.hyperparameters.items()]
@@ -174,6 +199,11 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
     else:
         interpreter = _SHELLS.get(PurePath(training.entry_point).suffix, "python3")
         start, command = _PROGRAM, [interpreter, training.entry_point, *arguments]
+    return _step(platform, spec, start, shlex.join(command))
+
+
+def _step(platform: SlurmPlatform, spec: JobSpec, start: str, arguments: str) -> str:
+    """Return the srun of a shell command with these words of the script on every node."""
     # One task per node would be bound to one core without --cpu-bind=none.
     options = (
         f"srun --nodes={spec.nodes} --ntasks={spec.nodes} --ntasks-per-node=1 --cpu-bind=none"
@@ -191,4 +221,4 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
             inside = f'apptainer exec {gpus}--pwd "$PWD" --bind {pairs} {image} '
         else:
             options += f" --container-image={image} --container-mounts={pairs}"
-    return f"{options} \\\n    {inside}bash -c {shlex.quote(start)} bash {shlex.join(command)}"
+    return f"{options} \\\n    {inside}bash -c {shlex.quote(start)} bash {arguments}"

@@ -12,6 +12,7 @@ from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
+from nodesweep.scaling.outcome.observed import TIME_ALL_REDUCES
 from tests.nodesweep.launch.slurm.cluster import job_spec, slurm_platform
 
 NAME = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
@@ -36,10 +37,12 @@ SECTIONS: dict[str, Any] = {
 }
 
 
-def rendered(options: dict[str, Any], **training: Any) -> str:
+def rendered(options: dict[str, Any], *, predicts: bool = False, **training: Any) -> str:
     platform = slurm_platform(Path("/shared/me"), **options)
     section = TrainingConfig.model_validate({**SECTIONS, **training})
     spec = job_spec(NAME, 2, section, Path("/shared/me/code"))
+    if predicts:
+        spec = replace(spec, variables={TIME_ALL_REDUCES: "1"})
     return str(render(platform, spec)[SCRIPT])
 
 
@@ -56,6 +59,12 @@ CASES = {
             "container_runtime": "apptainer",
             "node": {"cores": 8, "gpus": 4},
         }
+    ),
+    "predict": rendered({}, predicts=True),
+    "predict in a container": rendered(
+        {"container_image": "/images/torch.sif", "container_runtime": "apptainer"},
+        predicts=True,
+        distribution={"kind": "torch_distributed", "processes_per_node": 4},
     ),
     "program": rendered({"exclusive": False}, distribution={"kind": "none"}, entry_point="a b.py"),
 }
@@ -76,6 +85,22 @@ def test_the_name_of_an_image_is_one_word_of_the_shell(runtime: str, image: str)
     script = rendered({"container_image": image, "container_runtime": runtime})
     checked = subprocess.run(["bash", "-n"], input=script, text=True, check=False)
     assert checked.returncode == 0 and f"'{image}'" in script
+
+
+@pytest.mark.parametrize(
+    ("options", "training"),
+    [
+        ({"node": {"cores": 8, "gpus": 4}}, {}),
+        ({}, {"distribution": {"kind": "none"}}),
+    ],
+    ids=["GPUs", "unknown processes"],
+)
+def test_all_reduces_are_timed_only_among_known_processes_on_cpus(
+    options: dict[str, Any], training: dict[str, Any]
+) -> None:
+    script = rendered(options, predicts=True, **training)
+    asked = f"export {TIME_ALL_REDUCES}=1\n"
+    assert script.replace(asked, "") == rendered(options, **training)
 
 
 def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
@@ -149,6 +174,41 @@ def test_values_that_would_end_a_directive_or_be_replaced_by_slurm_are_refused(
         assert error["loc"] == (field,)
         messages[field] = error["msg"]
     assert messages == snapshot
+
+
+@pytest.mark.parametrize(
+    ("srun", "said"),
+    [
+        ('case "$*" in *exchange.py*) echo times > all-reduces;; *) env;; esac', "times"),
+        ('case "$*" in *exchange.py*) exit 1;; *) env;; esac', None),
+        ('case "$*" in *exchange.py*) kill -9 $$;; *) env;; esac', None),
+    ],
+    ids=["timed", "failed", "killed"],
+)
+def test_the_program_gets_the_times_or_starts_without(
+    srun: str, said: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "all-reduces").write_text("of the run before the job was requeued")
+    spec = job_spec(NAME, 2, TrainingConfig.model_validate(SECTIONS), tmp_path)
+    spec = replace(spec, variables={TIME_ALL_REDUCES: "1"})
+    script = render(slurm_platform(tmp_path), spec)[SCRIPT]
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for program, text in {"srun": f"cd {tmp_path / NAME}; {srun}", "scontrol": "echo n1"}.items():
+        (bin_folder / program).write_text(f"#!/bin/sh\n{text}\n")
+        (bin_folder / program).chmod(0o755)
+    environment = {
+        "PATH": f"{bin_folder}:/usr/bin:/bin",
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+    }
+    done = subprocess.run(
+        ["bash"], input=script, text=True, env=environment, check=True, timeout=300,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    variables = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert variables.get("NODESWEEP_ALL_REDUCES") == said
 
 
 def test_of_two_jobs_of_one_name_the_script_runs_one(tmp_path: Path) -> None:
