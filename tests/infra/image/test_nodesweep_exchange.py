@@ -339,3 +339,63 @@ def test_a_port_in_use_ends_the_first_node_at_once(start_node: Any) -> None:
         node = start_node(0, other.getsockname()[1])
         _, errors = node.communicate(timeout=LONG_SECONDS)
     assert "EADDRINUSE" in errors or "in use" in errors
+
+
+UNDER_THE_TOOLKIT = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import nodesweep_exchange
+nodesweep_exchange.PORT = int(sys.argv.pop(1))
+from sagemaker_training.cli.train import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_the_toolkit_starts_gets_the_times(
+    tmp_path: Path, image_python: str
+) -> None:
+    code, port, hosts = tmp_path / "program", free_port(), ["127.0.0.2", "127.0.0.3"]
+    code.mkdir()
+    (code / "train.py").write_text(f"import os; print('times', os.environ['{TIMED}'])")
+    nodes = []
+    for host in hosts:
+        folder = tmp_path / host
+        settings = {
+            "hyperparameters": {
+                "sagemaker_program": '"train.py"', "sagemaker_submit_directory": f'"{code}"'
+            },
+            "inputdataconfig": {},
+            "resourceconfig": {
+                "current_host": host, "hosts": hosts, "network_interface_name": "lo",
+                "current_instance_type": "ml.m5.large", "current_group_name": "all",
+                "instance_groups": [
+                    {
+                        "instance_group_name": "all", "instance_type": "ml.m5.large",
+                        "hosts": hosts,
+                    }
+                ],
+            },
+        }  # fmt: skip
+        (folder / "input" / "config").mkdir(parents=True)
+        for name, content in settings.items():
+            (folder / "input" / "config" / f"{name}.json").write_text(json.dumps(content))
+        environment = {
+            "PATH": f"{Path(image_python).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(IMAGE),
+            "SAGEMAKER_BASE_DIR": str(folder),
+            "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
+            "SAGEMAKER_TRAINING_MODULE": "nodesweep_start:main",
+            nodesweep_exchange.ASKED_BY: "1",
+        }
+        command = [image_python, "-c", UNDER_THE_TOOLKIT, str(IMAGE), str(port)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        nodes.append(subprocess.Popen(command, env=environment, text=True, **pipes))
+    try:
+        outputs = [each.communicate(timeout=LONG_SECONDS)[0] for each in nodes]
+    finally:
+        for each in nodes:
+            each.kill()
+    for output in outputs:
+        [times] = [line for line in output.splitlines() if line.startswith("times ")]
+        assert json.loads(times.removeprefix("times "))["world_size"] == 2, output
