@@ -24,6 +24,7 @@ from nodesweep_exchange import (
 from nodesweep_network import SIZES_BYTES, TIMED
 
 from benchmarks.ports import free_port
+from infra.local.tests.platform_client import wait_until
 from tests.infra.image.training.processes import IMAGE
 
 LONG_SECONDS = 600.0
@@ -102,6 +103,14 @@ def test_the_processes_inherit_nothing_that_concerns_the_training(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["environment", "torch.py"]
 
 
+def is_gone(pid: int) -> bool:
+    """Return True if the process was killed, even if its new parent has not reaped it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] in "ZX"
+    except OSError:
+        return True
+
+
 @pytest.mark.parametrize(
     ("crash", "reason"),
     [
@@ -119,7 +128,7 @@ import signal, subprocess
 pids = os.environ["PLACE"] + "/pids"
 if plan["rank"] == 0:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    other = subprocess.Popen(["sleep", "600"])
+    other = subprocess.Popen(["sleep", "3600"])
     open(pids + ".part", "w").write(f"{{os.getpid()}} {{other.pid}}")
     os.rename(pids + ".part", pids)
     time.sleep(600)
@@ -131,8 +140,7 @@ while not os.path.exists(pids): time.sleep(0.01)
     first, child = map(int, (tmp_path / "pids").read_text().split())
     with pytest.raises(ProcessLookupError):
         os.kill(first, 0)
-    state = Path(f"/proc/{child}/stat")  # its new parent may not have reaped it yet
-    assert not state.exists() or state.read_text().rsplit(") ", 1)[1][0] in "ZX"
+    wait_until(lambda: is_gone(child), LONG_SECONDS)
 
 
 def test_the_deadline_ends_processes_that_hang(
