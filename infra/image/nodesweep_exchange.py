@@ -87,9 +87,7 @@ def time_on_slurm(file, processes, port):
 def network_interface(master_address, environment, existing):
     """Return the network interface for gloo, or None to let it choose.
 
-    By default gloo uses the address that the host name resolves to, which peers may be unable to
-    reach; it can be given an interface but not an address. Nodes on 127.0.x.y share `lo`, which
-    serves all of 127/8.
+    A copy of the function in training/cluster.py, because each file is also used without the other.
     """
     if "GLOO_SOCKET_IFNAME" in environment:
         return environment["GLOO_SOCKET_IFNAME"]
@@ -203,7 +201,7 @@ def _is_loopback(host):
     try:
         return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
     except (OSError, ValueError):
-        return False  # not resolvable yet; the launcher's own wait has a better message
+        return False  # not resolvable yet
 
 
 def _run_child(plan):

@@ -8,8 +8,10 @@ mpi       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 
 from __future__ import annotations
 
+import ipaddress
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from training.errors import UserError
@@ -77,6 +79,23 @@ def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
     )
 
 
+def network_interface(
+    cluster: Cluster, environment: Mapping[str, str], existing: Sequence[str]
+) -> str | None:
+    """Return the network interface for gloo, or None to let it choose.
+
+    By default gloo uses the address that the host name resolves to, which peers may be unable to
+    reach; it can be given an interface but not an address. Nodes on 127.0.x.y share `lo`, which
+    serves all of 127/8.
+    """
+    if "GLOO_SOCKET_IFNAME" in environment:
+        return environment["GLOO_SOCKET_IFNAME"]
+    if _is_loopback(cluster.master_address) and "lo" in existing:
+        return "lo"
+    named = environment.get("SM_NETWORK_INTERFACE_NAME")
+    return named if named in existing else None
+
+
 def _hosts(environment: Mapping[str, str]) -> list[str]:
     text = environment.get("SM_HOSTS")
     if text is None:
@@ -124,3 +143,10 @@ def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
         return int(text)
     except ValueError:
         raise UserError(f"{name} is {text!r}, expected a whole number") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
+    except (OSError, ValueError):
+        return False  # not resolvable yet; the launcher's own wait has a better message

@@ -21,9 +21,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nodesweep_exchange import network_interface
-
-from training.cluster import Cluster, cluster_from_environment
+from training.cluster import Cluster, cluster_from_environment, network_interface
 from training.errors import UserError
 
 USAGE = "python -m training.wrap [--processes N] SCRIPT.py [SCRIPT_ARGS ...]"
@@ -69,8 +67,7 @@ def main(argv: Sequence[str]) -> int:
         processes, script = parse(argv, os.environ)
         cluster = cluster_from_environment(os.environ)
         interfaces = [name for _, name in socket.if_nameindex()]
-        interface = network_interface(cluster.master_address, os.environ, interfaces)
-        if interface is not None:
+        if (interface := network_interface(cluster, os.environ, interfaces)) is not None:
             os.environ["GLOO_SOCKET_IFNAME"] = interface
     except UserError as error:
         print(f"ValueError: {error}", file=sys.stderr, flush=True)

@@ -22,6 +22,8 @@ from nodesweep_exchange import (
     time_on_sagemaker,
 )
 from nodesweep_network import SIZES_BYTES, TIMED
+from training.cluster import cluster_from_environment
+from training.cluster import network_interface as cluster_interface
 
 from benchmarks.ports import free_port
 from infra.local.tests.platform_client import wait_until
@@ -285,12 +287,19 @@ def test_auto_is_torchruns_number_of_cpus_or_unknown(
     assert asked == [(1, 2, 3, "127.0.0.2", 7)]
 
 
-def test_gloo_takes_loopback_for_loopback_nodes_and_sagemakers_interface_elsewhere() -> None:
-    sagemaker = {"SM_NETWORK_INTERFACE_NAME": "eth0"}
-    assert network_interface("127.0.0.2", sagemaker, ["lo", "eth0"]) == "lo"
-    assert network_interface("10.0.0.5", sagemaker, ["lo", "eth0"]) == "eth0"
-    assert network_interface("10.0.0.5", sagemaker, ["lo", "ens5"]) is None
-    assert network_interface("127.0.0.2", {"GLOO_SOCKET_IFNAME": "ens5"}, ["lo"]) == "ens5"
+@pytest.mark.parametrize("master", ["127.0.0.2", "10.0.0.5"])
+@pytest.mark.parametrize("existing", [["lo", "eth0"], ["ens5"]])
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"SM_NETWORK_INTERFACE_NAME": "eth0"}, {"GLOO_SOCKET_IFNAME": "ens5"}],
+    ids=["none named", "SageMaker's", "the user's"],
+)
+def test_gloo_takes_the_interface_that_the_training_takes(
+    master: str, existing: list[str], environment: dict[str, str]
+) -> None:
+    hosts = {"SM_HOSTS": json.dumps([master, "other"]), "SM_CURRENT_HOST": "other"}
+    of_training = cluster_interface(cluster_from_environment(hosts), environment, existing)
+    assert network_interface(master, environment, existing) == of_training
 
 
 NODE = """

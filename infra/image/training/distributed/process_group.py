@@ -11,10 +11,9 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from nodesweep_clock import let_gloo_finish
-from nodesweep_exchange import network_interface
 from pytorch_lightning.plugins.environments import ClusterEnvironment
 
-from training.cluster import Cluster
+from training.cluster import Cluster, network_interface
 from training.distributed.backends import load_library, xla_model
 from training.errors import UserError
 
@@ -104,8 +103,7 @@ def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -
         cluster.master_address,
         str(cluster.master_port),
     )
-    interfaces = [name for _, name in socket.if_nameindex()]
-    interface = network_interface(cluster.master_address, os.environ, interfaces)
+    interface = network_interface(cluster, os.environ, [name for _, name in socket.if_nameindex()])
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
     store = _listen_at_own_address(cluster, timeout_seconds)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from training.cluster import cluster_from_environment
+from training.cluster import cluster_from_environment, network_interface
 from training.errors import UserError
 
 
@@ -103,3 +103,13 @@ def test_a_launcher_that_says_no_local_size_has_as_many_processes_on_every_host(
 def test_a_broken_environment_is_refused(environment: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         cluster_from_environment(environment)
+
+
+def test_gloo_takes_loopback_for_loopback_nodes_and_sagemakers_interface_elsewhere() -> None:
+    loopback = cluster_from_environment(plain(["127.0.0.2", "127.0.0.3"], "127.0.0.3"))
+    on_aws = cluster_from_environment(plain(["10.0.0.5", "10.0.0.6"], "10.0.0.6"))
+    sagemaker = {"SM_NETWORK_INTERFACE_NAME": "eth0"}
+    assert network_interface(loopback, sagemaker, ["lo", "eth0"]) == "lo"
+    assert network_interface(on_aws, sagemaker, ["lo", "eth0"]) == "eth0"
+    assert network_interface(on_aws, sagemaker, ["lo", "ens5"]) is None
+    assert network_interface(on_aws, {"GLOO_SOCKET_IFNAME": "ens5"}, ["lo"]) == "ens5"
