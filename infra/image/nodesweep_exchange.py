@@ -33,6 +33,7 @@ _KILL_SECONDS = 10.0
 _CERTAIN = {"sagemaker_mpi_enabled", "sagemaker_torch_distributed_enabled"}
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"  # for torchrun, too
 _NOT_INHERITED = ("COVERAGE_", "LD_PRELOAD", "LOCAL_", "MASTER_", "RANK", "TORCH", "WORLD_SIZE")
+_SET = {"NODESWEEP_MEASURE": "off", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def time_on_sagemaker(job):
@@ -53,8 +54,8 @@ def time_on_sagemaker(job):
 def processes_on_sagemaker(job):
     """Return how many processes the toolkit will start on a node.
 
-    None on nodes with accelerators, or if a launcher decides. As in runner.py of sagemaker-training
-    5.1.4, a node without accelerators has one process by default.
+    None on nodes with accelerators and with other launchers than torchrun and mpirun. As in
+    runner.py of sagemaker-training 5.1.4, a node without accelerators has one process by default.
     """
     options = job.additional_framework_parameters
     enabled = {name for name, value in options.items() if name.endswith("_enabled") and value}
@@ -72,7 +73,7 @@ def time_on_slurm(file, processes, port):
         port: A port of the first node.
     """
     with _without_failure():
-        if processes == "auto":  # torch 2.13 counts the CPUs of this process; earlier ones, all
+        if processes == "auto":  # torch 2.13 counts the CPUs of its process, older ones all
             processes = os.cpu_count()
             if len(os.sched_getaffinity(0)) != processes:
                 raise RuntimeError("torchrun's number of processes is unknown")
@@ -117,7 +118,7 @@ def time_among(
         RuntimeError: A process failed, or the deadline passed.
     """
     ends_at = time.monotonic() + deadline_seconds
-    environment = _environment(master_address, interface)
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_INHERITED)}
     children, (reader, writer) = [], os.pipe()
     try:
         for local_rank in range(processes):
@@ -127,13 +128,14 @@ def time_among(
                 "world_size": nodes * processes,
                 "address": master_address,
                 "port": port,
+                "interface": interface,
                 "ends_at": ends_at,
                 "writer": writer,
             }
             command = [sys.executable, os.path.abspath(__file__), "child", json.dumps(plan)]
             children.append(
                 subprocess.Popen(
-                    command, cwd="/", env=environment, pass_fds=[writer], start_new_session=True,
+                    command, cwd="/", env=kept | _SET, pass_fds=[writer], start_new_session=True,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )
             )  # fmt: skip
@@ -149,21 +151,6 @@ def time_among(
             return each
     unknown = f"a process crashed, or not all had joined after {deadline_seconds:g} s"
     raise RuntimeError(reports[0]["error"] if reports else unknown)
-
-
-def _environment(master_address, interface):
-    """Return the children's environment variables."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_INHERITED)}
-    if interface is not None:
-        kept["SM_NETWORK_INTERFACE_NAME"] = interface
-    existing = [name for _, name in socket.if_nameindex()]
-    if (chosen := network_interface(master_address, kept, existing)) is not None:
-        kept["GLOO_SOCKET_IFNAME"] = chosen
-    return kept | {
-        "NODESWEEP_MEASURE": "off",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
 
 
 def _wait(children, ends_at):
@@ -225,6 +212,11 @@ def _time_in_group(plan):
     import torch
     from torch import distributed
 
+    existing = [name for _, name in socket.if_nameindex()]
+    environment = {**os.environ, "SM_NETWORK_INTERFACE_NAME": plan["interface"]}
+    interface = network_interface(plan["address"], environment, existing)
+    if interface is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
     rank, world_size = plan["rank"], plan["world_size"]
     timeout = timedelta(seconds=max(1.0, plan["ends_at"] - time.monotonic()))
     store = distributed.TCPStore(
