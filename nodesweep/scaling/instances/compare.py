@@ -64,7 +64,7 @@ class JudgedCell:
 
     @property
     def usd(self) -> float | None:
-        """The expected cost of a completed run in USD (None if unknown), with failed attempts."""
+        """The expected cost of a completed run, including failed attempts; None if unknown."""
         return self.count.usd
 
     @property

@@ -133,8 +133,8 @@ def _read(run: RunFiles) -> _Read:
         raise MeasuredRunsError(f"{run.place}: {error}") from None
     except ValueError as error:
         raise MeasuredRunsError(
-            f"{file}: damaged or truncated, not UTF-8 JSON ({error}); copy it again, or delete "
-            "the folder"
+            f"{file}: damaged or truncated: not valid UTF-8 JSON ({error}); copy it again, or "
+            "delete the folder"
         ) from None
     if not isinstance(metrics, dict):
         raise MeasuredRunsError(f"{file}: expected a JSON object, as nodesweep_clock.py writes it")

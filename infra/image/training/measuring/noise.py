@@ -24,11 +24,11 @@ MOST_PAIRS, LEAST_WINDOWS, MOST_WINDOWS = 1024, 4, 16
 
 
 class GradientNoise(pl.Callback):
-    """Sums the squares of gradients before and after their all-reduce, in some steps.
+    """In some of the steps, sums the squares of the gradients before and after the all-reduce.
 
     It changes no gradients and adds no collectives. The numbers stay on the accelerator until the
-    end. It is not used with FSDP, which has no whole gradient, with XLA, which would recompile
-    every measured step, or with 16-mixed, whose scale changes between steps.
+    end. It is not used with FSDP, where no process holds the full gradient, with XLA, which would
+    recompile every measured step, or with 16-mixed, whose scale changes between steps.
     """
 
     def __init__(self, batch: BatchPlan) -> None:

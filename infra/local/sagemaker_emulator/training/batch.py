@@ -370,7 +370,7 @@ class Batch:
 
 
 def _matches(job: ServiceJob, request: dict[str, Any]) -> bool:
-    """Return True if a job matches the filter, or else the status (default: RUNNING)."""
+    """Return True if a job matches the filter or, without a filter, has the requested status."""
     if not request.get("filters"):
         return bool(job.status == request.get("jobStatus", "RUNNING"))
     [(name, value)] = [(each["name"], each["values"][0]) for each in request["filters"]]

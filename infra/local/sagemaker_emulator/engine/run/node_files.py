@@ -67,7 +67,7 @@ def in_node(path: str, node: Node) -> str:
 def in_image(path: str, node: Node) -> str:
     """Map a path in the image to the node's tree, and return other paths unchanged.
 
-    Unlike in_node, this keeps paths in /opt/ml, since nodes with a private /opt/ml use that name.
+    Unlike in_node, this keeps paths in /opt/ml, which are valid in nodes with a private /opt/ml.
     """
     copied = node_folder(node) / "files" / path.strip("/")
     return str(copied) if path.startswith("/") and path.strip("/") and copied.exists() else path
