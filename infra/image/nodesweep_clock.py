@@ -502,7 +502,7 @@ def _broadcast(value):
 
 
 def _rank_by_launcher():
-    """Return the rank set by the launcher, or else the node's index among the sorted hosts."""
+    """Return the launcher's rank or, without one, the node's index among the sorted hosts."""
     for name in ("RANK", "OMPI_COMM_WORLD_RANK"):
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])

@@ -153,8 +153,8 @@ class QueuedTraining(JobKind):
     def query_names(self, pattern: str) -> dict[str, ServiceJob]:
         """Return the queue's service jobs whose names match, by name, oldest first.
 
-        If several jobs have the same name, the oldest that has not ended is returned, or else the
-        oldest.
+        If several jobs have the same name, the oldest that has not ended is returned, or the oldest
+        if all have ended.
         """
         found: dict[str, ServiceJob] = {}
         for job in reversed([*self.query("JOB_NAME", pattern)]):

@@ -42,7 +42,7 @@ The time that this takes grows with the square of the number of node counts.
 class JudgedCounts(NamedTuple):
     """The verdicts on each measured node count.
 
-    `contended` has the node counts whose answer differs between the worst and the best case.
+    `contended` holds the node counts whose answer differs between the worst and the best case.
     """
 
     judged: list[JudgedCount]

@@ -75,7 +75,7 @@ def arms_given_up(config: BenchmarkConfig, ended: Sequence[JobOutcome]) -> dict[
     An arm is abandoned after two consecutive failures with the same cause. Jobs that ran out of
     memory are ignored. The result is empty for a sweep of one arm, which is abandoned as a whole.
 
-    `ended` has the outcomes in the order in which the jobs ended.
+    `ended` lists the outcomes in the order in which the jobs ended.
     """
     if config.sweep.arm_count == 1:
         return {}

@@ -68,10 +68,10 @@ Samples = Mapping[Cell, Sequence[Sample]]
 class Rounds:
     """The state of the probing.
 
-    `asked` has every (cell, repeat) requested so far, and `missing` the requested ones that have
-    not ended; it is empty once all rounds are done. `dropped` has the dropped cells with reasons.
-    `later` has every (cell, repeat) that can still be requested. `number` is the number of the last
-    round, starting from 1.
+    `asked` lists every (cell, repeat) requested so far. `missing` lists those of them that have not
+    ended, and is empty once all rounds are done. `dropped` maps each dropped cell to the reason.
+    `later` lists every (cell, repeat) that can still be requested. `number` is the number of the
+    last round, starting from 1.
     """
 
     asked: tuple[tuple[Cell, int], ...]
@@ -333,7 +333,7 @@ class _Bounds:
     def _reach(self, *runs: int) -> float:
         """Return the distance of a bound from a mean, or from the difference of two means.
 
-        `runs` has the number of runs behind each mean.
+        `runs` are the numbers of runs behind the means.
         """
         error = self._spread * math.sqrt(math.fsum(1 / each for each in runs))
         if min(runs) == 1:

@@ -79,10 +79,10 @@ class Place(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The measurements: `values` has the seconds of each part per run, of shape (draws, places).
+    """The measurements; `values` holds the seconds of each part per run, shape (draws, places).
 
-    `passes` has the seconds of the forward and backward pass per optimizer step on one node for
-    batches that were measured separately, by samples per process, with one value per draw.
+    For batches that were measured separately, `passes` maps the samples per process to the seconds
+    of the forward and backward pass per optimizer step on one node, one value per draw.
     """
 
     places: Sequence[Place]

@@ -25,7 +25,7 @@ class Corners(NamedTuple):
     """Solutions (first axis) for each draw of the measurements (second axis).
 
     `misfit` is the norm of the relative residuals, or inf if a coefficient is out of bounds.
-    `predicted` is the predicted value. `fitted` has the fitted measurements (third axis).
+    `predicted` is the predicted value. `fitted` holds the fitted measurements (third axis).
     """
 
     misfit: Floats

@@ -165,9 +165,9 @@ def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
 
 
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:
-    """Return a problem for each reference that cannot be resolved, without any variable's value.
+    """Return a problem for each reference that cannot be resolved; values are never included.
 
-    `lengths` has the number of characters of each variable that is set.
+    `lengths` maps each variable that is set to its number of characters.
     """
     problems = []
     for name, variable in variables_of(environment).items():

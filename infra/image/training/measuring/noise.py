@@ -32,7 +32,7 @@ class GradientNoise(pl.Callback):
     """
 
     def __init__(self, batch: BatchPlan) -> None:
-        """Initialize without a measurement; `batch` has the batch sizes behind both gradients."""
+        """Initialize without a measurement; `batch` holds the batch sizes behind both gradients."""
         self._batch = batch
         self._every = EVERY_STEPS
         self._steps = 0

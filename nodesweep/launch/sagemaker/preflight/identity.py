@@ -54,7 +54,7 @@ _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
 class Need:
     """The actions that a job performs on one resource under its role.
 
-    `owner` is a bucket or repository, whose own policy counts too; `context` has the (condition
+    `owner` is a bucket or repository, whose own policy counts too; `context` holds the (condition
     key, value) pairs of the real call.
     """
 

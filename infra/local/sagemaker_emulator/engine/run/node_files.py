@@ -74,7 +74,7 @@ def in_image(path: str, node: Node) -> str:
 
 
 def make_working_folder(path: str, node: Node) -> Path:
-    """Create the folder that `path` maps to, or else the node's home folder, and return it."""
+    """Create and return the folder that `path` maps to; if it maps to none, the node's home."""
     found = in_node(path, node)
     folder = node_folder(node) / "home" if found == path else Path(found)
     folder.mkdir(parents=True, exist_ok=True)
