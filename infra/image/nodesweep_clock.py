@@ -141,7 +141,7 @@ class Probe:
         return min(_MOST_BOUNDARY_STEPS, self.epoch_steps // 2)
 
     def steady(self, step_seconds, first=WARM_UP_STEPS):
-        """Return the times of the steady steps, without the first steps of each later epoch.
+        """Return the times of the steady steps, excluding the first steps of each later epoch.
 
         Args:
             step_seconds: The times of all steps so far.

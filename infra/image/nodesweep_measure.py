@@ -577,7 +577,7 @@ def _is_child():
 def _write(facts):
     """Write the file atomically; replace a reason with a measurement, but never the program's file.
 
-    If two processes each measured a training, a reason replaces both measurements.
+    If two processes each measured a training run, a reason replaces both measurements.
     """
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if not folder:

@@ -68,7 +68,7 @@ class Machine:
 
     @property
     def platform_folder(self) -> Path:
-        """State folder of the platform, with its key."""
+        """State folder of the platform, which holds the platform's key."""
         return self.folder / "platform"
 
     @property

@@ -212,7 +212,7 @@ def _frame(
     kinds: Sequence[KeyType],
     tasks_at_once: int,
 ) -> Any:
-    """Return every row's key as k0, k1, …, with its file and its row number in the file."""
+    """Return every row's key as columns k0, k1, …, its file, and its row number in the file."""
     columns = list(request.unique_columns)
     is_parquet = request.is_parquet
     constants = {

@@ -143,7 +143,7 @@ class QueuedTraining(JobKind):
             raise sagemaker.exceptions.ResourceInUse({"Error": {}}, "SubmitServiceJob")
 
     def find(self, *job_names: str) -> dict[str, ServiceJob]:
-        """Return the service jobs with these names that exist, by name, with one query."""
+        """Return those service jobs with these names that exist, by name, using a single query."""
         pattern = job_names[0]
         if len(job_names) > 1:
             pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)

@@ -1,7 +1,6 @@
 """Read the whole log of an ended job from CloudWatch Logs.
 
-At most 8 MiB from the start of a log stream and 1 MiB from its end are read, with a line about the
-gap.
+At most 8 MiB from the start of a log stream and 1 MiB from its end are read; a line marks the gap.
 """
 
 from __future__ import annotations

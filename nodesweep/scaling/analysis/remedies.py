@@ -411,7 +411,7 @@ class _Left(NamedTuple):
 
 
 def _agreed(runs: Sequence[RunBudget]) -> Sequence[RunBudget]:
-    """Return the runs, without slowest nodes unless most runs agree on one."""
+    """Return the runs, but drop their slowest nodes unless most runs agree on one."""
     if most_runs_slowest(runs) is not None:
         return runs
     return [run._replace(slowest_node=None) for run in runs]

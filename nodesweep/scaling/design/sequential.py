@@ -392,8 +392,8 @@ class _Look:
 def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -> _Look:
     """Evaluate a node count against its limits, with an error probability of at most `error`.
 
-    The bounds on a ratio of two times come from Student's t on the logarithms, with the spread of
-    all node counts pooled. To pass, a node count must pass every limit, so each limit may err by
+    The bounds on a ratio of two times come from Student's t on the logarithms, using the pooled
+    spread of all node counts. To pass, a node count must pass every limit, so each limit may err by
     all of `error` (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
     It fails if it fails any limit, so for failures the limits share `error` (Bonferroni). `number`
     is the number of this look, from 1.

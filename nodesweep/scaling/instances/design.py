@@ -157,7 +157,7 @@ def _next(due: Sequence[tuple[Cell, int]], ends: Collection[Cell]) -> list[tuple
 
 
 def _samples(runs: Runs, asked: Sequence[tuple[Cell, int]]) -> dict[Cell, list[Sample]]:
-    """Return the samples measured so far, without cells that have no time."""
+    """Return the samples measured so far, excluding cells that have no time."""
     found: dict[Cell, list[Sample]] = {}
     for cell, repeat in asked:
         if (sample := runs[cell][repeat]) is not None:
@@ -185,7 +185,7 @@ def find_beaten(
     error: float,
     failing: Collection[Cell] = (),
 ) -> dict[Cell, str]:
-    """Return the cells that cannot be the answer, with reasons.
+    """Return the cells that cannot be the answer, and why.
 
     With goals, a cell is beaten if it misses a limit, or if for each goal another cell that meets
     all limits is better: cheaper for a deadline, faster for a budget. Without goals, it is beaten

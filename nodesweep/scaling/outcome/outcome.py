@@ -184,8 +184,8 @@ class JobOutcome:
     def is_failure(self) -> bool:
         """True if the attempt failed because of the program, the platform or the runtime limit.
 
-        This excludes attempts that were stopped on request or refused before their job was created,
-        because they provide no information about the node count.
+        This excludes attempts that were stopped on request or whose job was refused before its
+        creation, because they provide no information about the node count.
         """
         is_over_time = (self.reason or "").startswith(OVER_TIME)
         has_run = self.created_at is not None or self.is_given

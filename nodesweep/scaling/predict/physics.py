@@ -196,7 +196,8 @@ def _exchange(
 ) -> Span:
     """Return the span of the seconds per step of the exposed exchange.
 
-    Its likely value assumes that a pass takes `passes` seconds, its bounds that it takes `halfway`.
+    The likely value assumes that a pass takes `passes` seconds, and the bounds that it takes
+    `halfway`.
     """
     exposed = known.per_step("communication", several)
     backward = known.per_step("backward", several)

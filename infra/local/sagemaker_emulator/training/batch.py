@@ -65,7 +65,7 @@ class ServiceJob:
         return int(self.payload.get("ResourceConfig", {}).get("InstanceCount", 1))
 
     def describe(self, account_id: str) -> dict[str, Any]:
-        """Return the response of DescribeServiceJob, from which ListServiceJobs omits members."""
+        """Return the response of DescribeServiceJob; ListServiceJobs omits some of its members."""
         found = {
             "startedAt": 0,  # required by the model
             "jobArn": f"arn:aws:batch:{self.region}:{account_id}:service-job/{self.id}",

@@ -187,7 +187,7 @@ def judge_permissions(role_arn: str, simulated: Iterable[Simulated]) -> Findings
 
 
 def query_trust(context: RuleContext) -> Mapping[str, Any]:
-    """Query IAM for the jobs' role, with its trust policy."""
+    """Query IAM for the jobs' role, including its trust policy."""
     arn = context.config.platform.role_arn
     problem = f"{_ROLE}: {arn} does not exist; create it, or correct the ARN"
     with reported(problem, "NoSuchEntity"):

@@ -113,10 +113,10 @@ def demanded_cpu_seconds(
 ) -> float | None:
     """Return the CPU seconds that a node would have used on a dedicated machine.
 
-    This is its CPU time plus its wait in periods that did not exhaust its quota, capped at its
-    quota. The wait is capped at the wait expected on a CPU that others use for `others_share` of
-    the time, and at the CPU time that the node would have used during the wait at the pace of the
-    rest of the time (docs/method.md, "Attainment").
+    This is the node's CPU time plus the time it waited in periods that did not exhaust the quota,
+    capped at the quota. The wait is capped at the wait expected on a CPU that others use for
+    `others_share` of the time, and at the CPU time that the node would have used during the wait at
+    the pace of the rest of the time (docs/method.md, "Attainment").
 
     Args:
         quota_seconds: CPU time that the quota allows.

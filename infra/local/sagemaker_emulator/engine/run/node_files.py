@@ -1,4 +1,4 @@
-"""The files of a job: one tree per node, laid out like /opt/ml, with configuration files.
+"""The files of a job: one tree per node, laid out like /opt/ml, including configuration files.
 
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
                           files    the image's other files, by absolute path
