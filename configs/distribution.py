@@ -157,7 +157,7 @@ class _ModelParallel(Section):
     own_fields: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def parameters(self) -> dict[str, bool | int | float | str]:
-        """Return the library's parameters (`mp_parameters`) that are set, by their names there."""
+        """Return those of the library's parameters (`mp_parameters`) that are set, by name."""
         return {
             name: value
             for name in type(self).model_fields

@@ -390,7 +390,7 @@ class BenchmarkRun:
         return None
 
     def _publish_sweep_id(self, sweep: str, is_recorded: bool) -> None:
-        """Publish the sweep's id, in the command's events and as the run's name in Prefect's UI."""
+        """Publish the sweep's id in the command's events and as the run's name in Prefect's UI."""
         folder = str(Path(self.config.report.directory) / sweep)
         if flow_run.flow_name is not None:
             name_flow_run(f"{flow_run.flow_name.partition('-')[0]}-{sweep}")

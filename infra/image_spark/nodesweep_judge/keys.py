@@ -1,4 +1,4 @@
-"""Finds rows whose key repeats across all files, by a Spark aggregation.
+"""Uses a Spark aggregation to find rows whose key occurs more than once across all files.
 
 No node holds all keys. Keys are equal where pandas finds them equal: nulls equal each other, NaN is
 null, and integers compare with floats as floats. Columns whose types have nothing in common are

@@ -148,7 +148,7 @@ def with_index(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def csv_column(column: pd.Series) -> pd.Series:
-    """Return a column read with CSV_OPTIONS, with its nulls.
+    """Return the values of a column read with CSV_OPTIONS: nulls, booleans, numbers or text.
 
     In a text column only an empty field is null (NA is a country); in a numeric or boolean one
     pandas' words for null are too, as for pyarrow and thus the shipped program. A column of only

@@ -70,7 +70,7 @@ def training_launcher(backend: Backend, quick: bool) -> Launcher:
 
 
 def payload_name(job_name: str) -> str:
-    """Return the payload's TrainingJobName, as long as Batch allows."""
+    """Return the payload's TrainingJobName: a digest cut to the length that Batch allows."""
     return names.canonical_digest(job_name)[:NAME_CHARACTERS]
 
 

@@ -511,7 +511,7 @@ def _startup_seconds(outcome: JobOutcome) -> float | None:
 
 
 def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
-    """Return the median seconds of each phase over the runs that have it, in their order."""
+    """Return the median seconds of each phase over the runs that have it, in the phases' order."""
     found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
     return {
         phase: statistics.median(

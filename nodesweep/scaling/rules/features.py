@@ -291,7 +291,7 @@ def role_may_use_mlflow(facts: Facts) -> Iterator[str]:
 
 @advises
 def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
-    """Recommend checkpoints for spot, from which an interrupted job resumes."""
+    """Recommend checkpoints for spot, so that an interrupted job can resume."""
     if facts.training.spot is not None and facts.training.checkpoints is None:
         yield (
             "training.checkpoints: not set, so a spot job that is interrupted restarts from its "

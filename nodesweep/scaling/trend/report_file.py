@@ -73,7 +73,7 @@ def _check_complete(report: ScalingReport, origin: str) -> ScalingReport:
     for index, point in enumerate(report.points):
         if point.used and not (report.train_seconds(point) or 0) > 0:
             raise ReportUnreadable(
-                f"{origin}: damaged at points.{index}: a used run without a time on the train"
+                f"{origin}: damaged at points.{index}: a used run has no time on the train"
                 f" clock; {_REBUILD_HINT}"
             )
     for index, row in enumerate(report.summary):

@@ -84,7 +84,7 @@ class GradientNoise(pl.Callback):
             self._pairs, self._every = self._pairs[1::2], 2 * self._every
 
     def facts(self) -> dict[str, Any]:
-        """Return `gradient_noise` of metrics.json; every rank must call it, as a collective.
+        """Return `gradient_noise` of metrics.json; every rank must call this collective.
 
         The result is empty if a gradient was not finite or too few steps were measured.
         """

@@ -53,7 +53,7 @@ class PhaseFailure(Exception):
 
 
 class BuildExecution:
-    """Runs a build until it ends, in the calling thread.
+    """Runs a build in the calling thread until it ends.
 
     All outcomes, including errors of the platform, are written to the build's record.
     """

@@ -144,7 +144,7 @@ def _refuse_withheld(report: ScalingReport, rules: RecommendationConfig) -> None
 def _row(
     outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int, runs: int
 ) -> SummaryRow:
-    """Return an outlook as a row of the summary, to which the rules for measured rows apply.
+    """Return an outlook as a row of the summary, so that the rules for measured rows apply to it.
 
     Args:
         outlook: The outlook.

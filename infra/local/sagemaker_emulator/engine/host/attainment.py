@@ -348,10 +348,10 @@ def cpu_statistics(group: Path) -> dict[str, float]:
 def idle_seconds(stat: str) -> dict[int, float]:
     """Return the seconds that each CPU was idle or waited for a disk, from the text of /proc/stat.
 
-    The busy times in that file are unusable. Tickless kernels attribute a whole tick to the process
-    that runs at the tick, and quotas are refilled at ticks, so a node at 20% was counted as 40%.
-    Idle time is counted to the microsecond. All other time is busy, including time stolen by a
-    hypervisor.
+    The busy times in that file are unusable: tickless kernels attribute a whole tick to the process
+    that runs at the tick, and quotas are refilled at ticks. In one test, a node at 20% was counted
+    as 40%. Idle time is counted to the microsecond. All other time is busy, including time stolen
+    by a hypervisor.
     """
     found = {}
     for line in stat.splitlines():
