@@ -79,7 +79,7 @@ def placement_is_on_an_ultra_server(facts: Facts) -> Iterator[str]:
         return
     if not name.startswith("ml.p6e-gb200."):
         yield (
-            f"training.placement: only applies to UltraServers, and {name} is not part of one; "
+            f"training.placement: only applies to UltraServers, but {name} is not part of one; "
             "leave it out, or use ml.p6e-gb200.36xlarge"
         )
     elif placement.ultra_server_id is not None and facts.max_nodes > ULTRA_SERVER_NODES:

@@ -127,7 +127,7 @@ def processor_matches_the_container(facts: Facts) -> Iterator[str]:
     """
     if facts.image is not None and facts.instance.architecture == "arm64":
         yield (
-            f"{facts.image.field}: {facts.image.uri} is for x86 processors, and "
+            f"{facts.image.field}: {facts.image.uri} is for x86 processors, but "
             f"{facts.instance.instance_type} has Arm ones, so it does not start there; use an "
             "image for arm64, or another instance type"
         )
@@ -169,7 +169,7 @@ def device_is_used(facts: Facts) -> list[str]:
         return []
     if has == "cpu":
         return [
-            f"{image.field}: {image.uri} is made for {made_for}, and {instance.instance_type} has"
+            f"{image.field}: {image.uri} is made for {made_for}, but {instance.instance_type} has"
             " none; a CPU container is smaller and starts sooner"
         ]
     return [
