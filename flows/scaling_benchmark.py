@@ -472,7 +472,7 @@ def check_points(section: SweepConfig, result: SweepResult, is_report_shown: boo
     Args:
         section: The config's sweep section.
         result: The result of its flow.
-        is_report_shown: True if the user has seen the report, which has the failed jobs' logs.
+        is_report_shown: True if the user has seen the report, which contains the failed jobs' logs.
 
     Raises:
         PointsMissing: Too few points have a completed run, or the sweep was abandoned.

@@ -244,7 +244,7 @@ def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[M
     """Return the number of used runs without parts, by node count and reason.
 
     The result is empty for simulated nodes, for tables of measured times, and for the times of a
-    platform phase, whose caveat has the reason.
+    platform phase, for which a caveat gives the reason.
 
     Args:
         runs: All attempts.

@@ -1,7 +1,7 @@
 """Predict times for node counts that were not measured, from a report with a step budget.
 
-inputs.py reads the report, draws.py computes the intervals, and physics.py has the model. The rules
-of the report then apply to measured and predicted node counts alike (docs/recommendation.md).
+inputs.py reads the report, draws.py computes the intervals, and physics.py contains the model. The
+rules of the report then apply to measured and predicted node counts alike (docs/recommendation.md).
 """
 
 from __future__ import annotations
