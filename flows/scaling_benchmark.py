@@ -203,7 +203,7 @@ def scaling_benchmark(
 
 @dataclass(frozen=True)
 class _EarlierRun:
-    """A sweep that began before this run, which ignores the sweep's last stop, `stop_mark`."""
+    """A sweep that began before this run; the run ignores its last stop, `stop_mark`."""
 
     stop_mark: str | None
 

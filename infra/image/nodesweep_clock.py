@@ -231,7 +231,7 @@ class Amount:
     """Number of steps of a run whose length the sweep sets (training.baseline_seconds).
 
     `steps` is None until the first steps have shown how many fit into the requested seconds. The
-    amount is called after every step, but decides only after some steps, which are the same in
+    object is called after every step, but decides only after some steps, which are the same in
     every process.
     """
 

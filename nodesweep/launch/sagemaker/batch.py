@@ -42,7 +42,7 @@ QUEUED = "Queued in AWS Batch"
 _WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 _ENDED = ("SUCCEEDED", "FAILED")
 _RECEIVED = "Received status from SageMaker"
-"""Start of the reason of a job that ended by itself; its description has the full reason."""
+"""Start of the reason of a job that ended by itself; its description gives the full reason."""
 _FINAL = (
     "not found",
     "not exist",

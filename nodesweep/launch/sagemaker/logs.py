@@ -30,7 +30,7 @@ def log_group(job_name: str) -> str:
 
 
 def own_name(backend: Backend, job_name: str) -> str:
-    """Return the job's name in SageMaker, which its log streams, metrics and output have."""
+    """Return the job's name in SageMaker, which its log streams, metrics and output use."""
     if backend.platform.batch is None:
         return job_name
     from nodesweep.launch.sagemaker.batch import queued_training

@@ -191,7 +191,7 @@ def _scaled_interval(interval: Interval | None, factor: float) -> Interval | Non
 def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
     """Return the best case, with "at best" before each reason whose value depends on the case.
 
-    Verdicts that are the same in both cases are taken from `worst`, whose reasons have the measured
+    Verdicts that are the same in both cases are taken from `worst`, whose reasons give the measured
     cost.
     """
     measured = {each.criterion: each for each in worst.verdicts}

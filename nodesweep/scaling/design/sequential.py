@@ -219,8 +219,8 @@ class _Design:
     def replace_contended(self) -> Iterator[_Step]:
         """Yield steps for the next recorded run of node counts that had only contended runs.
 
-        Only sweeps from before nodesweep/scaling/planning/queue.py repeated contended runs have
-        such runs.
+        Only old sweeps have such runs, from before contended runs were repeated
+        (nodesweep/scaling/planning/queue.py).
         """
         while add := [
             nodes
@@ -439,8 +439,8 @@ def sequential_cost(
 ) -> DesignCost:
     """Simulate the sequential design's node-hours on the reference curve, with a fixed seed.
 
-    The minimum is the cost of the cheapest simulated sweep, one of which is without noise. The
-    maximum is the cost of every repeat of every node count.
+    The minimum is the cost of the cheapest simulated sweep; one of these sweeps is without noise.
+    The maximum is the cost of every repeat of every node count.
     """
     limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
     minutes = {nodes: reference_minutes(nodes) for nodes in counts}

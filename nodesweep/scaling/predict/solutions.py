@@ -71,7 +71,7 @@ def corners(
     Args:
         columns: Value of each term at each measurement: shape (measurements, terms).
         at: Value of each term at the predicted place.
-        values: The measurements, at least 0: shape (draws, measurements). The first draw has the
+        values: The measurements, at least 0: shape (draws, measurements). The first draw holds the
             measured values.
         most: Maximum coefficient of each term; None if unbounded.
         sizes: The values that errors are relative to; None for the measured values.

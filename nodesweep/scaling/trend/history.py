@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 HISTORY_SCHEMA_VERSION = 1
-"""Version to increment when a column's name, type or meaning changes; each has its own table."""
+"""Version, raised if a column's name, type or meaning changes; every version is a new table."""
 _VERSION_KEY = b"nodesweep.history_schema_version"
 _BENCHMARK_KEY = b"nodesweep.benchmark"
 _PREDICTIONS_KEY = b"nodesweep.predictions"

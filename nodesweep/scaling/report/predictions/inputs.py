@@ -30,7 +30,7 @@ _WRITTEN: Mapping[Part, tuple[str, ...]] = {
 
 
 class NotPredictable(ValueError):
-    """Nothing can be predicted from a report; the message has the reason and the remedy."""
+    """Nothing can be predicted from a report; the message gives the reason and the remedy."""
 
 
 def read_measurements(report: ScalingReport) -> list[Measurement]:

@@ -50,7 +50,7 @@ class Reading:
     ballast: Mapping[int, Ran] = field(default_factory=dict)
     """CPU time and work of the ballast so far, by CPU."""
     held_back_seconds: float = 0.0
-    """Total time per CPU that the quotas of enclosing cgroups throttled this platform."""
+    """Total time per CPU for which the quotas of enclosing cgroups throttled this platform."""
 
 
 def attainments(
