@@ -95,7 +95,7 @@ def training_plan_is_not_spot(facts: Facts) -> Iterator[str]:
     """Refuse spot with a plan, whose instances are reserved and paid for."""
     if facts.training.training_plan_arn is not None and facts.training.spot is not None:
         yield (
-            "training.training_plan_arn: a plan's instances are reserved, and spot instances are "
+            "training.training_plan_arn: a plan's instances are reserved, but spot instances are "
             "not; leave out spot or the plan"
         )
 

@@ -179,15 +179,15 @@ def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]
             )
         elif length > MAX_ENVIRONMENT_CHARS:
             problems.append(
-                f"training.environment.{name} is {value}, but {variable} has {length} "
-                f"characters where the flow runs; SageMaker allows {MAX_ENVIRONMENT_CHARS}: "
-                "have the job fetch it, e.g. from Secrets Manager"
+                f"training.environment.{name} is {value}, and {variable} has {length} "
+                "characters where the flow runs, but SageMaker allows at most "
+                f"{MAX_ENVIRONMENT_CHARS}: have the job fetch it, e.g. from Secrets Manager"
             )
     return problems
 
 
 def _too_long(name: str, text: str, most: int, remedy: str = "shorten it") -> str:
-    return f"{name} has {len(text)} characters; SageMaker allows {most}; {remedy}"
+    return f"{name} has {len(text)} characters, but SageMaker allows at most {most}; {remedy}"
 
 
 def _shown(text: str) -> str:

@@ -140,7 +140,7 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
         return Findings(
             (
                 (
-                    f"{_ROLE}: {role_arn} does not exist, {role['Arn']} does;"
+                    f"{_ROLE}: {role_arn} does not exist, but {role['Arn']} does;"
                     " correct the path or the account"
                 ),
             )

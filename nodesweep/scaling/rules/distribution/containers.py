@@ -112,7 +112,7 @@ def cuda_is_known(facts: Facts) -> list[str]:
         return []
     allowed = f"CUDA {_text(gpu.first)}" + (f" to {_text(gpu.last)}" if gpu.last else " or later")
     return [
-        f"{image.field}: the name {image.uri} does not show its CUDA version, and the "
+        f"{image.field}: the name {image.uri} does not show its CUDA version, but the "
         f"{instance.accelerator} of {instance.instance_type} needs {allowed}; use a tag that "
         "contains it (…-cu124-…)"
     ]
