@@ -336,7 +336,7 @@ def _advice(said: str) -> str | None:
 def _signal(reason: str | None, exit_code: int | None) -> str | None:
     """Return the signal that killed a process; None if there is no sign of one.
 
-    It is read from the exit code of the launcher (-9) or, if that names none, from the reason (-9,
+    It is read from the exit code of the launcher (-9) or, if that is unknown, from the reason (-9,
     or 137 from a shell).
     """
     given = re.search(r"\bexit ?code:? (-?\d+)", reason or "", re.IGNORECASE)
