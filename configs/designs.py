@@ -50,7 +50,7 @@ class DesignRules:
         return sweep.node_counts
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
-        """Return the maximum number of jobs per arm and node count, without validation runs."""
+        """Return the maximum number of jobs per arm and node count, excluding validation runs."""
         return sweep.repeats
 
     def max_checks(self, sweep: SweepConfig) -> int:

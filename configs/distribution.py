@@ -157,7 +157,7 @@ class _ModelParallel(Section):
     own_fields: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def parameters(self) -> dict[str, bool | int | float | str]:
-        """Return the library's parameters (`mp_parameters`) that are set, by their names there."""
+        """Return those of the library's parameters (`mp_parameters`) that are set, by name."""
         return {
             name: value
             for name in type(self).model_fields
@@ -375,7 +375,7 @@ class SmpV1(_ModelParallel):
                 raise ValueError(f"{name} is set, but has no effect without ddp; set ddp: true")
         if self.load_partition and self.partition_file is None:
             raise ValueError(
-                "load_partition is true and partition_file is missing; set it to the file to load"
+                "load_partition is true, but partition_file is missing; set it to the file to load"
             )
         sharding = [
             name

@@ -92,11 +92,14 @@ def _check_bucket(name: str) -> str:
 def _check_path(path: str) -> str:
     size = len(path.encode())
     if size > MAX_PATH_BYTES:
-        raise ValueError(f"the path has {size} bytes; Linux allows {MAX_PATH_BYTES}; shorten it")
+        raise ValueError(
+            f"the path has {size} bytes, but Linux allows at most {MAX_PATH_BYTES}; shorten it"
+        )
     longest = max(len(name.encode()) for name in path.split("/"))
     if longest > MAX_NAME_BYTES:
         raise ValueError(
-            f"a file name in it has {longest} bytes; Linux allows {MAX_NAME_BYTES}; shorten it"
+            f"a file name in it has {longest} bytes, but Linux allows at most {MAX_NAME_BYTES}; "
+            "shorten it"
         )
     return path
 

@@ -507,7 +507,7 @@ class BenchmarkConfig(Section):
         return self.model_copy(update={"training": self.training.on_type(name)})
 
     def node_type(self, name: str) -> InstanceType:
-        """Return the facts about a node type, from the platform or else from the catalogue.
+        """Return the facts about a node type from the platform or, if it knows none, the catalogue.
 
         The price is the newest available one in the platform's region.
 

@@ -222,7 +222,7 @@ class PlatformConfig(Section):
     @model_validator(mode="after")
     def _check_local_endpoint(self) -> Self:
         if self.endpoint_url is None and self.credentials == "platform":
-            raise ValueError("credentials 'platform' needs an endpoint_url; for AWS use 'chain'")
+            raise ValueError("credentials: 'platform' needs an endpoint_url; for AWS use 'chain'")
         if self.autostart and not is_loopback_with_port(self.endpoint_url):
             raise ValueError(
                 "autostart needs an endpoint_url on loopback with its port"

@@ -48,7 +48,7 @@ def presets_as_written() -> dict[str, Mapping[str, Any]]:
 
 
 def config_file(argument: Path) -> Path:
-    """Return the file that a command's CONFIG argument names: a path, or else a preset."""
+    """Return the file that a CONFIG argument names; a file has precedence over a preset."""
     if argument.as_posix() in preset_names() and not argument.is_file():
         return PRESETS_DIRECTORY / f"{argument.as_posix()}.yaml"
     return argument

@@ -52,7 +52,7 @@ def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def _below(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield each dotted name below a section, as a regular expression, with its schema."""
+    """Yield each dotted name below a section, as a regular expression, and its schema."""
     for name, schema in section.get("properties", {}).items():
         path = f"{prefix}{re.escape(name)}"
         yield path, schema

@@ -450,7 +450,7 @@ class SweepConfig(Section):
 
     @property
     def probe_ends(self) -> ProbeConfig:
-        """Stopping criteria of jobs that finish early, with the design's defaults filled in."""
+        """Stopping criteria of jobs that finish early; the share defaults to the design's."""
         ends = self.probe or ProbeConfig()
         if ends.max_share is not None:
             return ends

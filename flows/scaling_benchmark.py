@@ -203,7 +203,7 @@ def scaling_benchmark(
 
 @dataclass(frozen=True)
 class _EarlierRun:
-    """A sweep that began before this run, which ignores the sweep's last stop, `stop_mark`."""
+    """A sweep that began before this run; the run ignores its last stop, `stop_mark`."""
 
     stop_mark: str | None
 
@@ -390,7 +390,7 @@ class BenchmarkRun:
         return None
 
     def _publish_sweep_id(self, sweep: str, is_recorded: bool) -> None:
-        """Publish the sweep's id, in the command's events and as the run's name in Prefect's UI."""
+        """Publish the sweep's id in the command's events and as the run's name in Prefect's UI."""
         folder = str(Path(self.config.report.directory) / sweep)
         if flow_run.flow_name is not None:
             name_flow_run(f"{flow_run.flow_name.partition('-')[0]}-{sweep}")
@@ -472,7 +472,7 @@ def check_points(section: SweepConfig, result: SweepResult, is_report_shown: boo
     Args:
         section: The config's sweep section.
         result: The result of its flow.
-        is_report_shown: True if the user has seen the report, which has the failed jobs' logs.
+        is_report_shown: True if the user has seen the report, which contains the failed jobs' logs.
 
     Raises:
         PointsMissing: Too few points have a completed run, or the sweep was abandoned.

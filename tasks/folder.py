@@ -70,7 +70,7 @@ class WalkResult:
 def walk(
     root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool = False
 ) -> WalkResult:
-    """Return the regular files below a folder, without those that `is_left_out` excludes.
+    """Return the regular files below a folder, except those that `is_left_out` excludes.
 
     Args:
         root: the folder.

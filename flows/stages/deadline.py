@@ -1,4 +1,4 @@
-"""Limit the time of a run, after which its jobs end as if the run was cancelled.
+"""Limit the time of a run; after that, its jobs end as if the run had been cancelled.
 
 Prefect's own flow timeout is the same for every run of a flow. It looks like any other error to the
 run, which would therefore leave its jobs running.

@@ -1,4 +1,4 @@
-"""Run the offline part of the preflight, for `nodesweep plan` and at the start of every run.
+"""Run the offline part of the preflight for `nodesweep plan` and at the start of every run.
 
 This module imports neither Prefect nor boto3.
 """

@@ -105,7 +105,7 @@ def point_fields(training: TrainingConfig, point: PlannedPoint, attempt: int) ->
 
 
 def with_warm_pool(backend: Backend, outcome: JobOutcome) -> JobOutcome:
-    """Return the outcome with the state of its warm pool, after the next job or the release."""
+    """Return the outcome, updated with the state of its warm pool after the next job or release."""
     job = job_status(backend, outcome.job_name)
     return outcome if job is None else replace(outcome, **kept_node_facts(job))
 

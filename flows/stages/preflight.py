@@ -77,7 +77,7 @@ def check_account(
     prices: Callable[[Backend, Sequence[PriceQuery]], list[PricedType]] = current_prices,
     run_rules: Callable[[Backend, Facts], Findings] = check_platform,
 ) -> CheckedSweep:
-    """Return the sweep at current prices, with the findings of the account rules.
+    """Return the sweep at current prices, and add the findings of the account rules.
 
     A run passes the Prefect tasks for `prices` and `run_rules`.
     """

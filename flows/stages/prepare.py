@@ -214,7 +214,7 @@ class Preparation:
         )
 
     def _image_change(self, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
-        """Return the change to the image without its package layer, or else to the layer."""
+        """Return the change to the image below its package layer or, failing that, to the layer."""
         began_with = provenance.get("image_base_uri") or inputs.image_uri
         existing = self._existing_image()
         if existing is not None:

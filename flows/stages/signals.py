@@ -88,7 +88,7 @@ class Ending:
 
     signals: EndSignals = field(default_factory=EndSignals)
     terminated: bool = False
-    """True once a SIGTERM has arrived, from which Prefect derives the run's state."""
+    """True once a SIGTERM has arrived; Prefect derives the run's state from it."""
     begun: bool = False
 
     def interrupt(self) -> None:

@@ -1,4 +1,4 @@
-"""Validate tables in S3, on this machine or with a Spark Processing job next to the data.
+"""Validate tables in S3, either on this machine or with a Spark Processing job near the data.
 
 A retried flow run finds its job by name; the job ends with the flow run, just as training jobs do
 (flows/stages/ending.py).

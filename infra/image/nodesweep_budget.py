@@ -75,7 +75,7 @@ class Budget:
         self.reset()
 
     def reset(self):
-        """Reset all measurements, at the start and in a forked process."""
+        """Reset all measurements; called at the start and in a forked process."""
         flops.reset()
         # Never freed: a forked process, such as a loader's worker, cannot use its parent's CUDA
         # context, so it must not destroy its events.

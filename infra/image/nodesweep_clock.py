@@ -141,7 +141,7 @@ class Probe:
         return min(_MOST_BOUNDARY_STEPS, self.epoch_steps // 2)
 
     def steady(self, step_seconds, first=WARM_UP_STEPS):
-        """Return the times of the steady steps, without the first steps of each later epoch.
+        """Return the times of the steady steps, excluding the first steps of each later epoch.
 
         Args:
             step_seconds: The times of all steps so far.
@@ -231,7 +231,7 @@ class Amount:
     """Number of steps of a run whose length the sweep sets (training.baseline_seconds).
 
     `steps` is None until the first steps have shown how many fit into the requested seconds. The
-    amount is called after every step, but decides only after some steps, which are the same in
+    object is called after every step, but decides only after some steps, which are the same in
     every process.
     """
 
@@ -502,7 +502,7 @@ def _broadcast(value):
 
 
 def _rank_by_launcher():
-    """Return the rank set by the launcher, or else the node's index among the sorted hosts."""
+    """Return the launcher's rank or, without one, the node's index among the sorted hosts."""
     for name in ("RANK", "OMPI_COMM_WORLD_RANK"):
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])

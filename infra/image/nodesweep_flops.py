@@ -66,7 +66,7 @@ class Flops:
             self._unable = f"operators are counted from PyTorch 2.5 on, not in {torch.__version__}"
 
     def reset(self):
-        """Discard all counts, before a training and in a forked process."""
+        """Discard all counts; called before a training run and in a forked process."""
         self.missing = "it made too few optimizer steps"  # None: counted
         self._optimizer = self._thread = None
         self._is_over, self._nodes = False, 0

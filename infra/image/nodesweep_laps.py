@@ -52,7 +52,7 @@ class CpuLaps:
 
 
 class GpuLaps:
-    """Laps of a GPU's current stream, with the methods of CpuLaps.
+    """Laps of a GPU's current stream; the methods are those of CpuLaps.
 
     If a CUDA graph is captured, which no event may disturb, or an error occurs, `stop` is called
     with the reason, and recording ends.

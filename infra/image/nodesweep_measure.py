@@ -308,10 +308,10 @@ class Watch:
         return metrics
 
     def _steps(self):
-        """Return the number of steps and their ends.
+        """Return the number of steps and the times at which they ended.
 
-        The number is None if several optimizers alternate unevenly. Steps of optimizers used one
-        after the other, e.g. in a second training, add up.
+        The number is None if several optimizers alternate unevenly. If optimizers are used one
+        after the other, e.g. in a second training run, all of their steps are counted.
         """
         order, kinds = list(self._optimizers), self._kinds
         changes = sum(order[at] != order[at - 1] for at in range(1, len(order)))
@@ -577,7 +577,7 @@ def _is_child():
 def _write(facts):
     """Write the file atomically; replace a reason with a measurement, but never the program's file.
 
-    If two processes each measured a training, a reason replaces both measurements.
+    If two processes each measured a training run, a reason replaces both measurements.
     """
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if not folder:

@@ -35,7 +35,7 @@ def stand_in_for_torch() -> None:
 
 
 def main() -> None:
-    """Train with the job's code (sagemaker_submit_directory) or else the shipped program.
+    """Train with the job's code (sagemaker_submit_directory) or, without any, the shipped program.
 
     Only the job's code is measured from outside, and all-reduces are timed before it starts; the
     shipped program measures and times them itself.

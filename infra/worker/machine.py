@@ -50,8 +50,9 @@ class Machine:
     """One machine's configuration: state folder, ports, and database.
 
     The worker runs without Prefect's health server, which accepts any Host header and serves
-    pages itself. `database_url` None keeps Prefect's default, SQLite in its home. Further options
-    of `nodesweep local start` are in `platform_options`, e.g. ("--engine", "simulated").
+    pages itself. If `database_url` is None, Prefect uses its default, a SQLite database in its home
+    folder. `platform_options` holds further options of `nodesweep local start`, e.g. ("--engine",
+    "simulated").
     """
 
     folder: Path
@@ -67,7 +68,7 @@ class Machine:
 
     @property
     def platform_folder(self) -> Path:
-        """State folder of the platform, with its key."""
+        """State folder of the platform, which holds the platform's key."""
         return self.folder / "platform"
 
     @property

@@ -84,7 +84,7 @@ def _read_secret(variable: str, path: str) -> str:
 
 
 def check_password(variable: str, password: str) -> None:
-    """Reject a password that is not ASCII, with which Prefect's server would fail every call.
+    """Reject a password that is not ASCII, since Prefect's server would fail every call with it.
 
     Args:
         variable: Source of the password, for the message.

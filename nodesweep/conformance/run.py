@@ -282,7 +282,7 @@ def run_checks(
         show: called with each outcome.
 
     Raises:
-        BotoCoreError: the platform does not respond; the result file has the outcomes so far.
+        BotoCoreError: the platform does not respond; the result file holds the outcomes so far.
     """
     try:
         with ExitStack() as stack:

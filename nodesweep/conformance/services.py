@@ -154,7 +154,7 @@ def cost_figures(trial: Trial) -> Mapping[str, Any]:
         raise NoEvidence(f"Cost Explorer has no training on {kind} on {day}")
     if hours < 0.99 * expected:
         raise Contradicted(
-            f"Cost Explorer has {hours} node-hours of that day, the job alone had {expected}"
+            f"Cost Explorer has {hours} node-hours for that day, but the job alone used {expected}"
         )
     return {"day": str(day), "node_hours": hours, "usd": usd, "of_the_job": expected}
 

@@ -1,7 +1,7 @@
 """Store a sweep's small objects: records, heartbeats, claims and history.
 
 Readers on other machines see an object completely or not at all, and as soon as put() has returned.
-On AWS, the store is a bucket (nodesweep/launch/sagemaker/store.py), on a cluster, it is a folder on
+On AWS, the store is a bucket (nodesweep/launch/sagemaker/store.py); on a cluster, it is a folder on
 the shared file system.
 """
 

@@ -136,8 +136,9 @@ def watch(
 
     The states of the jobs are logged. A job that exceeds a limit, or belongs to a stopped sweep, is
     stopped and waited for. The watch gives up on a job that has not ended 300 s after it was
-    stopped, or that its backend has not reported for 300 s. It then returns the last status, which
-    is not final, with a reason. Errors of describe() propagate, and the caller can watch again.
+    stopped, or that its backend has not reported for 300 s. It then returns the job's last status,
+    which is not final, and gives the reason. Errors of describe() propagate, and the caller can
+    watch again.
 
     Args:
         launcher: the launcher of the jobs.

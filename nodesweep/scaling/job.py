@@ -128,7 +128,7 @@ class JobStatus:
         billing_began_at: start of the billed time.
         billing_ended_at: end of the billed time.
         billable_seconds: billed seconds of each node, if the backend reports them.
-        training_seconds: seconds of training that the backend reports, without interruptions.
+        training_seconds: seconds of training, excluding interruptions, as reported by the backend.
         billing: billing weight of the job's resources on a cluster; None if there is none.
         nodes: number of nodes.
         instance_type: type of the nodes.
@@ -137,7 +137,7 @@ class JobStatus:
         retention: state of the kept nodes; None if no kept nodes are known.
         reused_by: the job that took over the kept nodes.
         spot: True if the nodes are spot capacity.
-        visits: the phases that the job went through, in order, without the final state.
+        visits: the phases that the job went through, in order, excluding the final state.
         isolation: how the platform isolated emulated or shared nodes.
         launch_path_only: why the job's time on an emulated platform is not a valid measurement.
         platform_kind: the kind of platform.

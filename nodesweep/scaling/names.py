@@ -326,9 +326,9 @@ def report_key(prefix: str, sweep: str, file_name: str) -> str:
 def report_folder_name(stem: str) -> str:
     """Return the folder name for a table's report, from the table's file stem.
 
-    The name has only [A-Za-z0-9._-], is not hidden, and is neither a sweep id nor `latest`. Stems
-    that differ only in other characters share a folder. The prefix `table_` is unambiguous, because
-    sweep ids contain no underscore.
+    The name contains only [A-Za-z0-9._-], is not hidden, and is neither a sweep id nor `latest`.
+    Stems that differ only in other characters share a folder. The prefix `table_` is unambiguous,
+    because sweep ids contain no underscore.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")
     if not safe:

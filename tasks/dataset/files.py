@@ -161,8 +161,8 @@ def check_keys(dataset: Dataset, config: DatasetConfig, platform_prefix: str) ->
         more = f" (and {len(long) - 1} more keys are too long)" if len(long) > 1 else ""
         raise DatasetRefused(
             f"dataset.source: with the prefix {prefix}, the key of {long[0]} would be"
-            f" {sizes[long[0]]} bytes long{more}, and S3 allows {MAX_KEY_BYTES}; shorten the names"
-            " of the file and its folders, or platform.prefix"
+            f" {sizes[long[0]]} bytes long{more}, but S3 allows at most {MAX_KEY_BYTES}; shorten"
+            " the names of the file and its folders, or platform.prefix"
         )
 
 

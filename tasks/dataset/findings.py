@@ -228,7 +228,8 @@ def age_failures(
         return []
     message = (
         f"the newest file, {newest}, was modified {modified_at:%Y-%m-%d %H:%M} UTC, {age_days:.1f}"
-        f" days ago; max_age_days is {dataset.max_age_days:g}. Refresh the data or raise the limit"
+        f" days ago, but max_age_days is {dataset.max_age_days:g}. Refresh the data or raise the"
+        " limit"
     )
     return [_failure("max_age_days", None, message)]
 

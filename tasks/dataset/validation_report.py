@@ -31,7 +31,7 @@ class NoFiles(DatasetRefused):
 
 
 class ValidationFailed(DatasetRefused):
-    """The data violates at least one critical expectation; `report` has all details."""
+    """The data violates at least one critical expectation; `report` holds all details."""
 
     def __init__(self, report: ValidationReport) -> None:
         self.report = report

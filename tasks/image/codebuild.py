@@ -37,7 +37,7 @@ _QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild enfo
 
 
 class CodeBuildBuilder:
-    """Builds images in CodeBuild, without a local container engine."""
+    """Builds images in CodeBuild, which needs no local container engine."""
 
     def __init__(self, images: Images) -> None:
         self._platform, self._config = images.backend.platform, images.section

@@ -105,7 +105,7 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
 
 
 def arguments_to_send(context: BuildContext) -> dict[str, str]:
-    """Return the build arguments, with SOURCE_REVISION if the Dockerfile declares it.
+    """Return the build arguments, including SOURCE_REVISION if the Dockerfile declares it.
 
     The revision is only a label, not part of the image's identity.
     """

@@ -108,7 +108,7 @@ class BuildProcess:
         output.add(new)
 
     def _progress_text(self, step: str, lines: Sequence[str]) -> str:
-        """Return the step, with the last Dockerfile instruction that was started."""
+        """Return the step, including the last Dockerfile instruction that was started."""
         found = [match for match in map(_INSTRUCTION.match, lines) if match]
         return f"{step}, {found[-1]['buildkit'] or found[-1]['classic']}" if found else step
 

@@ -104,7 +104,7 @@ def check_limit(limit: str | None, nodes: int) -> None:
         ) from None
     if found.limit < nodes:
         raise PreflightRefused(
-            f"{field}: {limit} has {found.limit} slots, and the largest job needs {nodes}; raise"
+            f"{field}: {limit} has {found.limit} slots, but the largest job needs {nodes}; raise"
             " it, or measure fewer nodes"
         )
     if not found.active:

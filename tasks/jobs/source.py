@@ -55,7 +55,7 @@ class LocalCode:
         return cls(config.training, others)
 
     def pack(self, with_requirements: bool = True) -> bytes:
-        """Return the code, packed, without other files that may be in its folder.
+        """Return the packed code, leaving out other files that may be in its folder.
 
         Reports, a local dataset and the config of `nodesweep init` are left out: otherwise a
         sweep's own report, or a larger budget, would change the code's digest. If a layer of the

@@ -32,7 +32,7 @@ def _sagemaker(backend: Backend) -> Any:
 
 
 def failure_text(backend: Backend, job: JobStatus, last_lines: Sequence[str] = ()) -> str:
-    """Explain why an incomplete job has no verdict, with its last lines and the log's location."""
+    """Explain why an incomplete job has no verdict; quote its last lines, and locate the log."""
     ending = "failed" if job.state == "failed" else "was stopped"
     if job.state == "failed" and job.started_at is None:
         ending = "failed before it got its instances"

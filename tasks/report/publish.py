@@ -16,7 +16,7 @@ from nodesweep.tasks.task import failures_as_warnings
 
 
 def publish_report(store: Store, sweep: str, markdown: str) -> None:
-    """Publish the report in Prefect as an artifact of the run, with links to its files on top.
+    """Publish the report in Prefect as an artifact of the run that begins with links to its files.
 
     This is not a task, so that Prefect's graph shows the artifact on the stage's bar.
     """

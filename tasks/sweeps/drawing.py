@@ -92,7 +92,7 @@ class Drawer:
     def _end(self) -> None:
         """End the thread once nothing is left to draw, or if Prefect does not respond for a while.
 
-        Further drawings start a new thread.
+        The next drawing starts a new thread.
         """
         self._jobs.end()
         self._lock.notify_all()

@@ -97,6 +97,6 @@ def parse_record(body: bytes, origin: str) -> dict[str, Any]:
     if record.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
         raise RecordDamaged(
             f"{origin}: the record has schema version {record['schema_version']!r}, but this"
-            f" nodesweep reads version {SCHEMA_VERSION}; use the version that wrote it"
+            f" version of nodesweep reads version {SCHEMA_VERSION}; use the version that wrote it"
         )
     return record

@@ -265,7 +265,7 @@ def _is_shown(found: State, state: State) -> bool:
 
 
 def end_job_runs(run: UUID, view: JobView = UNWATCHED, clock: Clock | None = None) -> None:
-    """Set the unfinished task runs of a flow run's jobs to this view, after its process has ended.
+    """Set the unfinished task runs of a flow run's jobs to this view once its process has ended.
 
     A failed update does not prevent the others. All updates together take at most 2 minutes.
     """

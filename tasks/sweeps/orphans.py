@@ -19,7 +19,7 @@ logger = logging.getLogger("nodesweep.reaper")
 
 
 def orphans(launcher: Launcher, store: Store, grace_seconds: float) -> list[str]:
-    """Return training jobs of this store's sweeps that run, or hold nodes, without an owner.
+    """Return the jobs that run or hold nodes although their sweep in this store has no owner.
 
     The oldest job comes first. An owner is gone if its last heartbeat is older than the grace
     period by the platform's clock. If a sweep has no heartbeat, the age of its youngest job counts
@@ -66,7 +66,7 @@ def validation_orphans(launcher: Launcher, store: Store, grace_seconds: float) -
 def _by_sweep(
     launcher: Launcher, sweep_of: Callable[[str], str | None]
 ) -> Mapping[str, Collection[HeldJob]]:
-    """Group the jobs that the backend lists by the sweep in their name, without duplicates."""
+    """Group the jobs that the backend lists by the sweep in their names, dropping duplicates."""
     found: dict[str, dict[str, HeldJob]] = defaultdict(dict)
     for job in launcher.held():
         if (sweep := sweep_of(job.name)) is not None:

@@ -103,7 +103,7 @@ class _Ending:
         self.lost: Exception | None = ValueError("the jobs of the sweep were never listed")
         """The reason why the set of jobs is unknown, or None once a call has reported it."""
         self.failures: dict[str, str] = {}
-        """Jobs that the last attempt could not stop, with the reason."""
+        """Jobs that the last attempt could not stop, and why."""
 
     @property
     def is_late(self) -> bool:

@@ -70,7 +70,7 @@ class ResumeCheckpoints(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Write a due checkpoint before the next step, after the last step's evaluation."""
+        """Write a due checkpoint after the last step's evaluation, before the next step begins."""
         steps = self._measurement.steps
         if steps == self._saved_step or not self._is_due(
             steps, table_data(trainer).epoch_plan.steps

@@ -58,7 +58,7 @@ def set_thread_count(processes_per_node: int) -> None:
 
 
 def device_name() -> str | None:
-    """Return the model name of the accelerator, or else of the processor; None if unknown."""
+    """Return the accelerator's model name or, without one, the processor's; None if unknown."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     try:

@@ -220,7 +220,7 @@ def _moment(value: Any, zone: Any) -> pd.Timestamp | None:
 
 
 def _day(value: Any, round_up: bool | None) -> Any:
-    """Return a string or time as a date; with `round_up` None, keep a time within a day."""
+    """Return a string or time as a date; if `round_up` is None, keep a time within a day."""
     moment = _moment(value, None)
     if moment is None:
         return value

@@ -70,7 +70,7 @@ def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, 
 
 
 def _conditions(frame: Any, checks: Sequence[Check]) -> dict[int, Any]:
-    """Return the Spark condition that matches rows violating a check, by the check's position.
+    """Return, by the check's position, the Spark condition that matches rows violating a check.
 
     Checks that Great Expectations rejects are left out. Its other metrics, such as the number of
     rows, are computed on an empty table; otherwise it would read all data for each check.

@@ -1,4 +1,4 @@
-"""Finds rows whose key repeats across all files, by a Spark aggregation.
+"""Uses a Spark aggregation to find rows whose key occurs more than once across all files.
 
 No node holds all keys. Keys are equal where pandas finds them equal: nulls equal each other, NaN is
 null, and integers compare with floats as floats. Columns whose types have nothing in common are
@@ -212,7 +212,7 @@ def _frame(
     kinds: Sequence[KeyType],
     tasks_at_once: int,
 ) -> Any:
-    """Return every row's key as k0, k1, …, with its file and its row number in the file."""
+    """Return every row's key as columns k0, k1, …, its file, and its row number in the file."""
     columns = list(request.unique_columns)
     is_parquet = request.is_parquet
     constants = {

@@ -1,4 +1,4 @@
-"""A table's columns, with those of partition folders and pandas' index; a CSV file's nulls.
+"""Finds a table's columns, including partition folders and pandas' index, and CSV nulls.
 
     partitions_of(["year=2025/a.parquet", "year=2026/b.csv"])  # [{"year": 2025}, {"year": 2026}]
 
@@ -148,11 +148,11 @@ def with_index(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def csv_column(column: pd.Series) -> pd.Series:
-    """Return a column read with CSV_OPTIONS, with its nulls.
+    """Return the values of a column read with CSV_OPTIONS: nulls, booleans, numbers or text.
 
-    In a text column only an empty field is null (NA is a country); in a numeric or boolean one
-    pandas' words for null are too, as for pyarrow and thus the shipped program. A column of only
-    such words has no values.
+    In a text column, only an empty field is null (NA is a country). In a numeric or boolean column,
+    so are pandas' words for null, as they are for pyarrow and thus for the shipped program. A
+    column of only such words has no values.
     """
     import pandas as pd
 

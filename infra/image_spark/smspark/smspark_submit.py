@@ -3,11 +3,11 @@
     smspark-submit [--jars LIST] [--py-files LIST] [--files LIST]
                    [--local-spark-event-logs-dir DIR] [-v] APP [ARGUMENT…]
 
-Every node of a Processing job runs it. The first host is the primary, with the cluster's master, a
-worker, and the driver; the other hosts run a worker and end with the primary. AWS's image does the
-same with YARN, so a program that takes its master from spark-submit runs on both. Spark properties
-come from /opt/ml/processing/input/conf/configuration.json, to which PySparkProcessor writes its
-`configuration`; only the classification spark-defaults is used.
+Every node of a Processing job runs it. The first host is the primary, which runs the cluster's
+master, a worker, and the driver; the other hosts run a worker and end with the primary. AWS's image
+does the same with YARN, so a program that takes its master from spark-submit runs on both. Spark
+properties come from /opt/ml/processing/input/conf/configuration.json, to which PySparkProcessor
+writes its `configuration`; only the classification spark-defaults is used.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def node_environment_of(server: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a node.
 
     These are the server's variables for the locale, the network and pip (since jobs can install
-    packages), without user names and passwords in URLs.
+    packages). User names and passwords are removed from URLs.
     """
     return {
         name: _USER_PART.sub("", value)

@@ -332,7 +332,7 @@ def check_credentials(config: BenchmarkConfig) -> Finding:
     try:
         caller = aws_client("sts", config.platform, quick=True).get_caller_identity()
     except (BotoCoreError, ClientError) as error:
-        remedy = "aws configure, aws sso login, or export AWS_PROFILE; docs/aws.md"
+        remedy = "run aws configure or aws sso login, or export AWS_PROFILE (docs/aws.md)"
         return Finding("missing", f"region {region}: {error}", remedy)
     name = caller["Arn"].rpartition(":")[2]
     return Finding("ok", f"{name}, account …{caller['Account'][-4:]}, region {region}")

@@ -55,7 +55,7 @@ def show_history(
     Raises:
         HistoryError: The bucket has no readable history for the benchmark or node count, or the
             latest trend does not contain `reference`.
-        click.BadParameter: `reference` matches no single sweep.
+        click.BadParameter: `reference` matches no sweep or several.
     """
     files = _read_files(config, benchmark)
     frames = parse_readable(files)

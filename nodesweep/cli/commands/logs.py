@@ -126,7 +126,7 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> bool:
     """Return True if no job is running and none will be started.
 
-    The sweep is over if its report is newer than the last job, or if its owner is gone.
+    The sweep is over if its report is newer than the last job, or if no live owner is recorded.
     """
     if any(not job.has_ended for job in jobs):
         return False

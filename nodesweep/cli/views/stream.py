@@ -74,7 +74,7 @@ def choose_view(
 
 
 def can_redraw(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Return True if the stream is a terminal that can be redrawn, with a Unicode encoding."""
+    """Return True if the stream is a terminal that can be redrawn and that encodes text as UTF."""
     return (
         stream.isatty()
         and "utf" in (stream.encoding or "").lower()

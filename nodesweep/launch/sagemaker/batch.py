@@ -42,7 +42,7 @@ QUEUED = "Queued in AWS Batch"
 _WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 _ENDED = ("SUCCEEDED", "FAILED")
 _RECEIVED = "Received status from SageMaker"
-"""Start of the reason of a job that ended by itself; its description has the full reason."""
+"""Start of the reason of a job that ended by itself; its description gives the full reason."""
 _FINAL = (
     "not found",
     "not exist",
@@ -70,7 +70,7 @@ def training_launcher(backend: Backend, quick: bool) -> Launcher:
 
 
 def payload_name(job_name: str) -> str:
-    """Return the payload's TrainingJobName, as long as Batch allows."""
+    """Return the payload's TrainingJobName: a digest cut to the length that Batch allows."""
     return names.canonical_digest(job_name)[:NAME_CHARACTERS]
 
 
@@ -143,7 +143,7 @@ class QueuedTraining(JobKind):
             raise sagemaker.exceptions.ResourceInUse({"Error": {}}, "SubmitServiceJob")
 
     def find(self, *job_names: str) -> dict[str, ServiceJob]:
-        """Return the service jobs with these names that exist, by name, with one query."""
+        """Return those service jobs with these names that exist, by name, using a single query."""
         pattern = job_names[0]
         if len(job_names) > 1:
             pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)
@@ -153,8 +153,8 @@ class QueuedTraining(JobKind):
     def query_names(self, pattern: str) -> dict[str, ServiceJob]:
         """Return the queue's service jobs whose names match, by name, oldest first.
 
-        If several jobs have the same name, the oldest that has not ended is returned, or else the
-        oldest.
+        If several jobs have the same name, the oldest that has not ended is returned, or the oldest
+        if all have ended.
         """
         found: dict[str, ServiceJob] = {}
         for job in reversed([*self.query("JOB_NAME", pattern)]):

@@ -1,4 +1,4 @@
-"""List the jobs of an account that hold instances, with the sweep in their tags."""
+"""List the jobs of an account that hold instances, and the sweep that each job's tags name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Read the whole log of an ended job from CloudWatch Logs.
 
-At most 8 MiB from the start of a log stream and 1 MiB from its end are read, with a line about the
-gap.
+At most 8 MiB from the start of a log stream and 1 MiB from its end are read; a line marks the gap.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def log_group(job_name: str) -> str:
 
 
 def own_name(backend: Backend, job_name: str) -> str:
-    """Return the job's name in SageMaker, which its log streams, metrics and output have."""
+    """Return the job's name in SageMaker, which its log streams, metrics and output use."""
     if backend.platform.batch is None:
         return job_name
     from nodesweep.launch.sagemaker.batch import queued_training

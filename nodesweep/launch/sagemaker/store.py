@@ -24,7 +24,7 @@ from nodesweep.polling import Clock, intervals
 _TRIES = 10
 _EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 _CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "409"})
-"""S3's codes for concurrent conditional writes, none of which may have succeeded."""
+"""S3's codes for concurrent conditional writes; possibly none of them has succeeded."""
 
 
 @dataclass(frozen=True)

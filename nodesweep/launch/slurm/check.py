@@ -106,7 +106,7 @@ def _broken(*rules: tuple[bool, str]) -> tuple[str, ...]:
 def _above(
     facts: Facts, of: str, field: str, nodes: float = math.inf, seconds: float = math.inf
 ) -> tuple[str, ...]:
-    """Return a problem for each limit that the sweep exceeds, with the field to change."""
+    """Return a problem for each limit that the sweep exceeds, naming the field to change."""
     most, asked = facts.max_nodes, facts.training.max_runtime_seconds
     return _broken(
         (
@@ -202,7 +202,7 @@ def _accounted(fields: Sequence[str], *query: str) -> list[dict[str, str]]:
 def _limits_above(
     facts: Facts, own: _Row, qos: _Row, over: _Row | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the limits of QOS and account that the sweep exceeds, with the field to change.
+    """Yield each limit of QOS and account that the sweep exceeds, and the field to change.
 
     The partition's QOS, `over`, has precedence over the job's QOS unless the latter has the flag
     OverPartQOS. Both have precedence over the account (slurm.schedmd.com/resource_limits.html).

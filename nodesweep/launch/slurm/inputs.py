@@ -63,7 +63,7 @@ def send_code(root: str, key: str, body: bytes) -> str:
                 (fresh / CLOCK_FOLDER / name).write_bytes(content)
             os.rename(fresh, target)
         except OSError:
-            if not target.is_dir():  # otherwise another run was faster, with the same files
+            if not target.is_dir():  # otherwise, another run with the same files was faster
                 raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)

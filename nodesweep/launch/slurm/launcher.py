@@ -301,7 +301,7 @@ class SlurmJobs:
         return replace(status, region=name, cluster=name, isolation=isolation)
 
     def _row(self, job: Submission) -> Row | None:
-        """Return the job's row from squeue or else from sacct, or None if neither has one."""
+        """Return the job's row from squeue, or from sacct if squeue has none; None if unknown."""
         row = _row_of(job, self.queue.rows())
         if row is None and abs(time.time() - job.submitted_at) < _NEW_SECONDS:
             # The last poll may have been before another process submitted the job.

@@ -96,7 +96,8 @@ def read_runs(text: str) -> tuple[list[PhaseVisit], int | None]:
 def read_status(job: Submission, row: Row) -> JobStatus:
     """Return the job's status from Slurm's row.
 
-    Slurm's row has only the last run of a requeued job; its script has recorded the earlier ones.
+    Slurm's row covers only the last run of a requeued job; its script has recorded the earlier
+    ones.
     """
     state = STATES.get(row.state, "running")
     if state in FINAL_STATES and row.ended_at is None:

@@ -143,8 +143,8 @@ def rejected_of(
 ) -> tuple[Choice, ...]:
     """Return all node counts except the chosen one, with the reason against each.
 
-    The reason lists the limits that the node count misses or may miss. If it passes them all,
-    `outdone` has the reason why the chosen node count is better.
+    The reason lists the limits that the node count misses or may miss. If it passes them all, the
+    reason is the one in `outdone`: why the chosen node count is better.
     """
     return tuple(
         Choice(nodes=each.nodes, reason=" and ".join(each.problems) or outdone[each.nodes])

@@ -42,7 +42,7 @@ The time that this takes grows with the square of the number of node counts.
 class JudgedCounts(NamedTuple):
     """The verdicts on each measured node count.
 
-    `contended` has the node counts whose answer differs between the worst and the best case.
+    `contended` holds the node counts whose answer differs between the worst and the best case.
     """
 
     judged: list[JudgedCount]
@@ -191,7 +191,7 @@ def _scaled_interval(interval: Interval | None, factor: float) -> Interval | Non
 def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
     """Return the best case, with "at best" before each reason whose value depends on the case.
 
-    Verdicts that are the same in both cases are taken from `worst`, whose reasons have the measured
+    Verdicts that are the same in both cases are taken from `worst`, whose reasons give the measured
     cost.
     """
     measured = {each.criterion: each for each in worst.verdicts}

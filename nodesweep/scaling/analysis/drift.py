@@ -2,9 +2,9 @@
 
 The slope of the log-times over the start times is estimated within node counts, which have
 different levels (analysis of covariance: Montgomery, *Design and Analysis of Experiments*, 8th ed.,
-section 15.3), with Student's t. If the 95% interval of the slope excludes 0, the recommendation is
-repeated with both bounds and the middle of the interval. The times of each node count are then
-corrected as if its runs had started, on average, when the runs of the baseline did.
+section 15.3). If its 95% interval by Student's t excludes 0, the recommendation is repeated with
+both bounds and the middle of the interval. The times of each node count are then corrected as if
+its runs had started, on average, when the runs of the baseline did.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def _is_larger(sizes: Sequence[int], than: Sequence[int]) -> bool:
 def samples_ratios(
     runs: Mapping[int, Sequence[TimedRun]], base: int, clock: TrainClock | None
 ) -> dict[int, float]:
-    """Return the ratio of the samples per run to N0 by node count; empty if times are compared.
+    """Return each node count's samples per run relative to N0; empty if times are compared.
 
     If all programs counted their samples, these numbers are used. Otherwise, runs that no sweep
     planned count as weak scaling, with the same number of steps of a growing batch, if times do not

@@ -155,10 +155,10 @@ def paired_ratio_interval(
     logarithms of the ratios are assumed to be independent and normal, so the interval is
     exp(m ± t s / sqrt n), where exp(m) is paired_ratio(). With residuals, s is the spread of the
     whole sweep, and the one-sided bounds are at 95%. If the spread grows with the node count, s is
-    the spread of the pair with n - 1 degrees of freedom (Montgomery, section 2.5). The one-sided
-    bounds are then the wider of the pair's bounds at 95% and the sweep's bounds at 97.5%, and the
-    interval is at least as wide. Without residuals, s is the spread of the pair, and there are no
-    one-sided bounds.
+    the spread of the pair with n - 1 degrees of freedom (Montgomery, section 2.5). Each one-sided
+    bound is then the wider of two, the pair's at 95% and the sweep's at 97.5%, and the interval is
+    at least as wide. Without residuals, s is the spread of the pair, and there are no one-sided
+    bounds.
 
     Args:
         numerator: Seconds by repeat.

@@ -112,7 +112,7 @@ class MeasuredCount:
         """Return the upper 95% prediction bound of the next run's time or cost; None if unknown.
 
         The bound combines the spread within the session and the spread between nights, if a history
-        shows it, as independent. With too few runs, it has only the spread between nights.
+        shows it, as independent. With too few runs, it covers only the spread between nights.
 
         Args:
             run: The mean time or cost of a completed run.

@@ -224,7 +224,7 @@ def _drift(times: Times) -> Iterator[str]:
 def find_confounded(order: Sequence[int]) -> Iterator[str]:
     """Yield a note if the runs of each node count were executed in a row.
 
-    `order` has the node count of each used run, in the order in which the runs started.
+    `order` lists the node count of each used run, in the order in which the runs started.
     """
     blocks = 1 + sum(a != b for a, b in pairwise(order))
     counts = set(order)

@@ -160,7 +160,7 @@ def signal_shares(
 
 
 def pool(runs: Sequence[Crowding], partial: bool = False) -> Crowding:
-    """Return the medians over the runs, with a range that allows for the error of the model.
+    """Return the medians over the runs, and a range that allows for the error of the model.
 
     Args:
         runs: The values of one or more runs.

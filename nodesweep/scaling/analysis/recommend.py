@@ -3,9 +3,9 @@
 The efficiency rule picks the largest node count whose efficiency and doubling ratio meet their
 limits. If there is a deadline, the deadline rule (deadline.py) picks the cheapest node count that
 meets it instead. If there is a value of an hour, hour_value.py picks the node count with the least
-cost plus waiting. The verdict for each limit is pass, fail or undecided (verdicts.py). All measured
-node counts except the chosen one get the reason against them, and undecided ones get the runs that
-would decide (docs/recommendation.md; docs/method.md, "Cost and recommendation").
+cost plus waiting. The verdict for each limit is pass, fail or undecided (verdicts.py). Every
+measured node count except the chosen one gets the reason against it, and an undecided one also gets
+the runs that would decide (docs/recommendation.md; docs/method.md, "Cost and recommendation").
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Changes to a job that scales poorly, with the predicted saving of each.
 
-REMEDIES has one row per change. If the parts of T (step_budget.py) allow a prediction, the row has
-a function for the share of T that a run would save: `expected` if the assumption of the row holds,
-and `most`, the largest possible saving. If the change leaves the share f(N) of T(N), the efficiency
-E(N) becomes E(N) f(N0) / f(N), since the change also applies to the baseline. f(N) is limited to at
-least E(N) f(N0), since only other effects, such as caching, could raise the efficiency above 1.
+REMEDIES holds one row per change. If the parts of T (step_budget.py) allow a prediction, the row
+has a function for the share of T that a run would save: `expected` if the assumption of the row
+holds, and `most`, the largest possible saving. If the change leaves the share f(N) of T(N), the
+efficiency E(N) becomes E(N) f(N0) / f(N), since the change also applies to the baseline. f(N) is
+limited to at least E(N) f(N0), since only other effects, such as caching, could raise the
+efficiency above 1.
 
 Side effects are not predicted: a larger batch may compute faster but need more samples for the same
 loss, and compressing gradients takes time.
@@ -410,7 +411,7 @@ class _Left(NamedTuple):
 
 
 def _agreed(runs: Sequence[RunBudget]) -> Sequence[RunBudget]:
-    """Return the runs, without slowest nodes unless most runs agree on one."""
+    """Return the runs, but drop their slowest nodes unless most runs agree on one."""
     if most_runs_slowest(runs) is not None:
         return runs
     return [run._replace(slowest_node=None) for run in runs]

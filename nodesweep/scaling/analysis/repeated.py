@@ -72,7 +72,7 @@ def find_repeated(
 ) -> tuple[RepeatedCount, ...]:
     """Return the node counts at which work was repeated, ascending.
 
-    `points` has the runs of the rows.
+    `points` are the runs behind the rows.
     """
     measured = measured_counts(rows)
     found = []

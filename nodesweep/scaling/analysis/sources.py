@@ -67,7 +67,7 @@ def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
 def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bool:
     """Return True if at least one run at each node count has a value.
 
-    `values` has one value or None for each outcome.
+    `values` holds a value or None for each outcome.
     """
     known = {
         outcome.nodes for outcome, value in zip(outcomes, values, strict=True) if value is not None

@@ -313,9 +313,9 @@ def _row_clocks(
 ) -> dict[int, RowClocks]:
     """Return the statistics on the four clocks by node count.
 
-    Train times that include start-up are not compared, so they have no baseline. `ratios` has the
-    ratio of the samples per run to N0 by node count, unless all runs process the same number. It
-    does not apply to the steady clock, which is per sample.
+    Train times that include start-up are not compared, so they have no baseline. `ratios` maps each
+    node count to its samples per run relative to N0; it is empty if all runs process the same
+    number. It does not apply to the steady clock, which is per sample.
     """
     readers: dict[ClockName, Callable[[Run], float | None]] = {
         "train": attrgetter("train_seconds"),
@@ -511,7 +511,7 @@ def _startup_seconds(outcome: JobOutcome) -> float | None:
 
 
 def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
-    """Return the median seconds of each phase over the runs that have it, in their order."""
+    """Return the median seconds of each phase over the runs that have it, in the phases' order."""
     found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
     return {
         phase: statistics.median(

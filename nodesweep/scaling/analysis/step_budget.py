@@ -268,7 +268,7 @@ def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[M
     """Return the number of used runs without parts, by node count and reason.
 
     The result is empty for simulated nodes, for tables of measured times, and for the times of a
-    platform phase, whose caveat has the reason.
+    platform phase, for which a caveat gives the reason.
 
     Args:
         runs: All attempts.
@@ -415,9 +415,9 @@ class _Compared(NamedTuple):
 def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
     """Compare the communication of the ranks step by step.
 
-    In synchronous training, all ranks finish a step together. The rank that arrived last did not
-    wait, so the others waited for as long as their communication exceeds its communication. Return
-    None if the steps of the ranks cannot be compared.
+    In synchronous training, all ranks finish a step together. The rank that arrives last does not
+    wait, so each other rank waits for as long as its communication exceeds that of the last rank.
+    Return None if the steps of the ranks cannot be compared.
     """
     if len(ranks) == 1:
         return _Compared([1.0], [dict.fromkeys(_OF_ONE_RANK, 0.0)], None, [0.0])

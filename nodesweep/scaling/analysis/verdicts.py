@@ -296,7 +296,7 @@ def pays_for_doubling(
 def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict:
     """Compare the time per result with the times of all smaller node counts.
 
-    `as_fast` has the smaller node counts whose time is not longer. If the intervals of the times
+    `as_fast` holds the smaller node counts whose time is not longer. If the intervals of the times
     overlap with all of them, the verdict is "undecided" instead of "fail".
     """
     behind = [other for other in as_fast if _is_behind(count, other)]

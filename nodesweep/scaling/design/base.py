@@ -124,9 +124,9 @@ class Progress:
     """The progress of a sweep whose next runs depend on the previous ones.
 
     `points` are all points that the design has requested so far. `next_points` are the requested
-    points that have not ended, or () if the design is done. `answers` has the verdicts on the node
-    counts evaluated so far, largest first. `reason` explains the next points, or why there
-    are none. `deciding` is the node count whose rejection a full run validates, if there is one.
+    points that have not ended, or () if the design is done. `answers` are the verdicts on the node
+    counts evaluated so far, largest first. `reason` explains the next points, or why there are
+    none. `deciding` is the node count whose rejection a full run validates, if there is one.
     """
 
     points: tuple[Point, ...]

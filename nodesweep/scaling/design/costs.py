@@ -30,7 +30,7 @@ class DesignCost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of a design, labeled with its name and repeats; `note` has the assumptions."""
+    """The cost of a design, labeled with its name and repeats; `note` states the assumptions."""
 
     label: str
     cost: DesignCost

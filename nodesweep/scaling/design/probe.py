@@ -324,7 +324,7 @@ def probe_cost(
     max_steps: int,
     types: int = 1,
 ) -> DesignCost:
-    """Return the probe design's node-hours on the reference curve, without start-up.
+    """Return the probe design's node-hours on the reference curve, excluding start-up.
 
     The minimum assumes the fewest steps per probe and one validation run at the cheapest node
     count. The maximum assumes max_steps per probe and validation runs at the two most expensive

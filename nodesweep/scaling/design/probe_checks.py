@@ -79,12 +79,12 @@ def counts_to_validate(
 def _deciding_count(
     recommendation: Recommendation, chosen: int, projected: Sequence[int]
 ) -> int | None:
-    """Return the node count that would be recommended if its projection overestimates its time.
+    """Return the node count that would be recommended if its projected time were too long.
 
-    With the efficiency rule, it is the next larger node count that only its time rules out. With a
-    deadline, it is the next smaller (and cheaper) one that only its time rules out. If there is no
-    smaller one, or with the value of an hour, it is the runner-up. The result is None if there is
-    no such node count, or if its time is not projected.
+    Under the efficiency rule, it is the next larger node count that is ruled out by its time alone.
+    Under the deadline rule, it is the next smaller (and cheaper) one that is ruled out by its time
+    alone. If there is no smaller one, or under any other rule, it is the runner-up. Return None if
+    there is no such node count, or if its time is not projected.
     """
     rejected = [nodes for nodes in projected if _failed_by_time(recommendation, nodes)]
     if recommendation.rule == "efficiency":
@@ -156,7 +156,7 @@ def contradiction(
     """Return how `again` contradicts the recommendation; None if it does not.
 
     `again` contradicts it if the recommended node count fails there, or if the deciding one, which
-    only its time ruled out, passes or is recommended.
+    was ruled out by its time alone, passes or is recommended.
     """
     judged = {} if again is None else {each.nodes: each for each in again.judged}
     chosen = None if again is None or again.chosen is None else again.chosen.nodes

@@ -68,8 +68,8 @@ def is_complete(config: BenchmarkConfig, report: ScalingReport) -> bool:
 def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, int]:
     """Return (number of requested points with a completed run, number of requested points).
 
-    The points are those that the config's design requests. With several arms, the report has both
-    numbers.
+    The points are those that the config's design requests. With several arms, the report contains
+    both numbers.
     """
     if report.instances is not None:
         return report.instances.points_done, report.instances.points_asked

@@ -219,8 +219,8 @@ class _Design:
     def replace_contended(self) -> Iterator[_Step]:
         """Yield steps for the next recorded run of node counts that had only contended runs.
 
-        Only sweeps from before nodesweep/scaling/planning/queue.py repeated contended runs have
-        such runs.
+        Only old sweeps have such runs, from before contended runs were repeated
+        (nodesweep/scaling/planning/queue.py).
         """
         while add := [
             nodes
@@ -392,8 +392,8 @@ class _Look:
 def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -> _Look:
     """Evaluate a node count against its limits, with an error probability of at most `error`.
 
-    The bounds on a ratio of two times come from Student's t on the logarithms, with the spread of
-    all node counts pooled. To pass, a node count must pass every limit, so each limit may err by
+    The bounds on a ratio of two times come from Student's t on the logarithms, using the pooled
+    spread of all node counts. To pass, a node count must pass every limit, so each limit may err by
     all of `error` (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
     It fails if it fails any limit, so for failures the limits share `error` (Bonferroni). `number`
     is the number of this look, from 1.
@@ -439,8 +439,8 @@ def sequential_cost(
 ) -> DesignCost:
     """Simulate the sequential design's node-hours on the reference curve, with a fixed seed.
 
-    The minimum is the cost of the cheapest simulated sweep, one of which is without noise. The
-    maximum is the cost of every repeat of every node count.
+    The minimum is the cost of the cheapest simulated sweep; one of these sweeps is without noise.
+    The maximum is the cost of every repeat of every node count.
     """
     limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
     minutes = {nodes: reference_minutes(nodes) for nodes in counts}

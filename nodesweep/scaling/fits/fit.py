@@ -89,8 +89,8 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
             raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1 up")
         if nodes in seen:
             raise ValueError(
-                f"points: {nodes} nodes appear twice; give one point per node count, the mean of "
-                "its runs"
+                f"points: the node count {nodes} appears twice; give one point per node count, the "
+                "mean of its runs"
             )
         if not (math.isfinite(seconds) and seconds > 0):
             raise ValueError(

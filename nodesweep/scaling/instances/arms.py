@@ -22,7 +22,7 @@ def cells_of(config: BenchmarkConfig) -> list[Cell]:
 def outcomes_by_arm(
     config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
 ) -> dict[Arm, list[JobOutcome]]:
-    """Group the outcomes by arm, in the config's order, without arms that have none.
+    """Group the outcomes by arm, in the config's order; arms without outcomes are left out.
 
     The arm is read from the job's name. Jobs whose names don't contain an arm are left out.
     """
@@ -70,12 +70,12 @@ def cells_out_of_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome])
 
 
 def arms_given_up(config: BenchmarkConfig, ended: Sequence[JobOutcome]) -> dict[Arm, str]:
-    """Return the arms on which the program cannot run, with reasons.
+    """Return the arms on which the program cannot run, and why.
 
     An arm is abandoned after two consecutive failures with the same cause. Jobs that ran out of
     memory are ignored. The result is empty for a sweep of one arm, which is abandoned as a whole.
 
-    `ended` has the outcomes in the order in which the jobs ended.
+    `ended` lists the outcomes in the order in which the jobs ended.
     """
     if config.sweep.arm_count == 1:
         return {}

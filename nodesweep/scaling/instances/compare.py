@@ -64,7 +64,7 @@ class JudgedCell:
 
     @property
     def usd(self) -> float | None:
-        """The expected cost of a completed run in USD (None if unknown), with failed attempts."""
+        """The expected cost of a completed run, including failed attempts; None if unknown."""
         return self.count.usd
 
     @property
@@ -279,7 +279,7 @@ def _choose(
     judged: Sequence[JudgedCell],
     by: Key,
 ) -> ArmChoice:
-    """Choose the best passing candidate by cost or time; `judged` has all cells of the sweep."""
+    """Choose the best passing candidate by cost or time; `judged` lists all cells of the sweep."""
     arm = config.sweep.arm_kind.split()[-1]
     passing = [each for each in candidates if each.answer == "pass"]
     notes = []

@@ -68,10 +68,10 @@ Samples = Mapping[Cell, Sequence[Sample]]
 class Rounds:
     """The state of the probing.
 
-    `asked` has every (cell, repeat) requested so far, and `missing` the requested ones that have
-    not ended; it is empty once all rounds are done. `dropped` has the dropped cells with reasons.
-    `later` has every (cell, repeat) that can still be requested. `number` is the number of the last
-    round, starting from 1.
+    `asked` lists every (cell, repeat) requested so far. `missing` lists those of them that have not
+    ended, and is empty once all rounds are done. `dropped` maps each dropped cell to the reason.
+    `later` lists every (cell, repeat) that can still be requested. `number` is the number of the
+    last round, starting from 1.
     """
 
     asked: tuple[tuple[Cell, int], ...]
@@ -157,7 +157,7 @@ def _next(due: Sequence[tuple[Cell, int]], ends: Collection[Cell]) -> list[tuple
 
 
 def _samples(runs: Runs, asked: Sequence[tuple[Cell, int]]) -> dict[Cell, list[Sample]]:
-    """Return the samples measured so far, without cells that have no time."""
+    """Return the samples measured so far, excluding cells that have no time."""
     found: dict[Cell, list[Sample]] = {}
     for cell, repeat in asked:
         if (sample := runs[cell][repeat]) is not None:
@@ -185,7 +185,7 @@ def find_beaten(
     error: float,
     failing: Collection[Cell] = (),
 ) -> dict[Cell, str]:
-    """Return the cells that cannot be the answer, with reasons.
+    """Return the cells that cannot be the answer, and why.
 
     With goals, a cell is beaten if it misses a limit, or if for each goal another cell that meets
     all limits is better: cheaper for a deadline, faster for a budget. Without goals, it is beaten
@@ -333,7 +333,7 @@ class _Bounds:
     def _reach(self, *runs: int) -> float:
         """Return the distance of a bound from a mean, or from the difference of two means.
 
-        `runs` has the number of runs behind each mean.
+        `runs` are the numbers of runs behind the means.
         """
         error = self._spread * math.sqrt(math.fsum(1 / each for each in runs))
         if min(runs) == 1:

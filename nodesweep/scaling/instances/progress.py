@@ -28,11 +28,11 @@ from nodesweep.scaling.planning.plan import pairs_repeats, repeats_share_seeds
 class SweepProgress:
     """The progress of a sweep whose next jobs depend on the previous ones.
 
-    `asked` has all points requested so far, and `next_keys` the requested points that have not
-    ended; it is empty if the sweep is done. `reason` explains the next points, or why there are
-    none. `answers` has the verdicts on the evaluated node counts of a sequential sweep. With
-    several arms, `dropped` has the cells that get no further probes, with reasons, `later` the
-    probes that will be requested if no more cells are dropped, and `check` the validation run.
+    `asked` lists all points requested so far. `next_keys` lists those of them that have not ended,
+    and is empty if the sweep is done. `reason` explains the next points, or why there are none.
+    `answers` are the verdicts on the evaluated node counts of a sequential sweep. With several
+    arms, `dropped` maps each cell that gets no further probes to the reason, `later` lists the
+    probes that will be requested if no more cells are dropped, and `check` is the validation run.
     """
 
     asked: tuple[Key, ...]
@@ -58,7 +58,7 @@ class SweepProgress:
 def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress | None:
     """Return the progress, or None if the design requests all points at the start.
 
-    `outcomes` has the outcomes of all points that have ended.
+    `outcomes` are those of all points that have ended.
     """
     if config.sweep.arm_count > 1:
         return design_of(config.sweep).progress_of_arms(config, outcomes)

@@ -1,8 +1,9 @@
 """Choose a predicted change to try as a variant of the config, and check the prediction.
 
-SETTINGS has the changes of analysis/remedies.py that a config can make. The config must pass the
-script a batch, an accumulation, a number of loader workers or a strategy, or use the shipped
-program, which can send 16-bit gradients. Other changes need a changed script.
+SETTINGS holds those changes of analysis/remedies.py that a config can make. To allow one, the
+config must pass the script a batch size, accumulation steps, a number of loader workers, or a
+strategy, or use the shipped program, which can send 16-bit gradients. Any other change has to be
+made in the script.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ def _read(run: RunFiles) -> _Read:
         raise MeasuredRunsError(f"{run.place}: {error}") from None
     except ValueError as error:
         raise MeasuredRunsError(
-            f"{file}: damaged or truncated, not UTF-8 JSON ({error}); copy it again, or delete "
-            "the folder"
+            f"{file}: damaged or truncated: not valid UTF-8 JSON ({error}); copy it again, or "
+            "delete the folder"
         ) from None
     if not isinstance(metrics, dict):
         raise MeasuredRunsError(f"{file}: expected a JSON object, as nodesweep_clock.py writes it")
@@ -160,8 +160,8 @@ def _read(run: RunFiles) -> _Read:
         )
     if world is not None and world % nodes:
         raise MeasuredRunsError(
-            f"{run.place}: {world} processes are not a multiple of {nodes} nodes; name the folder "
-            "after the run's node count, not after a host"
+            f"{run.place}: the number of processes ({world}) is not divisible by the number of "
+            f"nodes ({nodes}); name the folder after the run's node count, not after a host"
         )
     _name_nodes(metrics, nodes, world)
     started = positive_or_none(metrics.get("run_start_unix_seconds"))

@@ -105,9 +105,9 @@ class FailureLog:
 def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) -> FailureLog:
     """Return the last log lines of the failed node and of the other nodes.
 
-    The failed node is the node that `reason` begins with, or else the first node that logs a
-    failure of its own. If it is unknown, or if the job was stopped, the lines are not split.
-    Lines of the SageMaker toolkit and of torchrun are left out
+    The failed node is the node that `reason` begins with or, if it begins with none, the first node
+    that logs a failure of its own. If it is unknown, or if the job was stopped, the lines are not
+    split. Lines of the SageMaker toolkit and of torchrun are left out
     (nodesweep/scaling/outcome/program_log.py).
 
     Args:

@@ -257,7 +257,7 @@ def _rejoined(lines: Iterable[LogLine]) -> Iterator[LogLine]:
 def contradiction(planned: int, nodes: int, confirmed: Mapping[str, Sequence[int]]) -> str | None:
     """Return an error if a job did not run with the `planned` number of processes, else None.
 
-    `confirmed` has the reported numbers of processes by source.
+    `confirmed` maps each source to the numbers of processes that it reports.
     """
     others = [
         (number, source)

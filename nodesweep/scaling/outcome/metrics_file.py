@@ -28,7 +28,7 @@ class UnusableMetrics(Exception):
 
 
 def parse_metrics(content: bytes, budgets: Iterable[bytes] = ()) -> Any:
-    """Return the contents of a metrics.json, with the files of the other ranks in its `budget`.
+    """Return the contents of a metrics.json, adding the files of the other ranks to its `budget`.
 
     Args:
         content: The content of metrics.json.

@@ -1,8 +1,8 @@
 """Recognize a metrics.json that nodesweep wrote for a program that reports no time.
 
 The training image loads infra/image/nodesweep_measure.py into every script. It writes a
-metrics.json with a section `observed`, which has either the measurement or the reason why there is
-none.
+metrics.json with a section `observed`, which holds either the measurement or the reason why there
+is none.
 """
 
 from __future__ import annotations

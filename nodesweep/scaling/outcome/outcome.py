@@ -111,11 +111,12 @@ class Clocks(Part):
 class JobOutcome:
     """The outcome of an attempt at a point.
 
-    `clocks.train_seconds` is from `train_clock`, the best known source; `train_seconds_by` has the
-    train time by source, and `logged` has the numbers from the log. `world_size` is the number of
-    processes that the run itself confirmed, None if it did not. Batch sizes and learning rate are
-    as reported by the program, or else as planned; `planned` has the planned values. `log_tail` has
-    the last lines of the node that failed first, `failed_host`, or of all nodes if that is unknown.
+    `clocks.train_seconds` is from `train_clock`, the best known source; `train_seconds_by` maps
+    every known source to its train time. `logged` holds the numbers from the log. `world_size` is
+    the number of processes that the run itself confirmed, or None if it did not. Batch sizes and
+    learning rate are as reported by the program or, if it reports none, as planned; `planned` holds
+    the planned values. `log_tail` holds the last lines of the node that failed first
+    (`failed_host`), or of all nodes if that node is unknown.
     """
 
     nodes: int
@@ -183,8 +184,8 @@ class JobOutcome:
     def is_failure(self) -> bool:
         """True if the attempt failed because of the program, the platform or the runtime limit.
 
-        This excludes attempts that were stopped on request or refused before their job was created,
-        because they provide no information about the node count.
+        This excludes attempts that were stopped on request or whose job was refused before its
+        creation, because they provide no information about the node count.
         """
         is_over_time = (self.reason or "").startswith(OVER_TIME)
         has_run = self.created_at is not None or self.is_given

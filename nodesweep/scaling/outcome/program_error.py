@@ -336,8 +336,8 @@ def _advice(said: str) -> str | None:
 def _signal(reason: str | None, exit_code: int | None) -> str | None:
     """Return the signal that killed a process; None if there is no sign of one.
 
-    It is read from the exit code of the launcher (-9) or else from the reason (-9, or 137 from a
-    shell).
+    It is read from the exit code of the launcher (-9) or, if that is unknown, from the reason (-9,
+    or 137 from a shell).
     """
     given = re.search(r"\bexit ?code:? (-?\d+)", reason or "", re.IGNORECASE)
     code = exit_code if exit_code is not None else int(given[1]) if given else 0

@@ -137,9 +137,9 @@ def partial_run_steps(
 def _reported_steps(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int | None, int | None]:
-    """Return (steps run, steps of a full run) from metrics.json or else from the log.
+    """Return (steps run, steps of a full run) from metrics.json or the log, whichever has both.
 
-    If neither has both numbers, they are combined, and those in metrics.json take precedence.
+    If neither has both numbers, they are combined. Numbers in metrics.json take precedence.
     """
     in_file = (
         whole_number_or_none(nested_value(metrics, ("steps",))),
@@ -164,7 +164,7 @@ def project(
     logged: Mapping[str, float],
     steady_seconds: Sequence[float] = (),
 ) -> Projection | None:
-    """Return the projection of a full run, from metrics.json or else from the log.
+    """Return the projection of a full run from metrics.json; the log supplies missing numbers.
 
     Return None for a job that ran all its steps, and if the train time or step time is unknown.
 

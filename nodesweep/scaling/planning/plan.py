@@ -54,7 +54,7 @@ class PlannedPoint:
 class SweepPlan:
     """The jobs to run, in order, at `usd_per_hour` per node (None if unknown).
 
-    With several arms, `by_arm` has the plan of each arm, and `usd_per_hour` and
+    With several arms, `by_arm` holds the plan of each arm, and `usd_per_hour` and
     `processes_per_node` are the main arm's.
     """
 
@@ -210,7 +210,8 @@ def _batch_and_rate(
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
     """Return the number of ranks per node.
 
-    This is the configured number, or else one per GPU or NeuronCore under a launcher, or else one.
+    This is the configured number. If there is none, it is one per GPU or NeuronCore under a
+    launcher, and one otherwise.
     """
     return distribution.processes_per_node(config.training.distribution, instance)
 

@@ -72,8 +72,8 @@ def describe_engine(section: DatasetConfig) -> str | None:
 def spark_image(image: ImageConfig, asked: ValidationConfig) -> ImageConfig:
     """Return the image section for finding and building the Spark image.
 
-    It has the repository and builder, and the Spark image's context, base image
-    and build arguments.
+    It keeps the repository and builder of `image`, and takes the context, base image and build
+    arguments of the Spark image.
     """
     spark = asked.image
     return image.model_copy(

@@ -39,7 +39,7 @@ _SEED = 38
 
 
 class Measurement(NamedTuple):
-    """The runs at one node count; `runs` has the seconds of each part, with a value for each run.
+    """The runs at one node count; `runs` holds the seconds of each part, one value per run.
 
     `work` is the number of samples that a run processes, in any unit that all measurements share.
     `exchange` has the seconds that all exchanges of gradients would take if nothing hid them, or is
@@ -82,9 +82,9 @@ def look_ahead(
     Args:
         measured: The measurements by ascending node count, at least one on several nodes.
         asked: (place, work of a run) to predict, by ascending node count. At a measured place, the
-            means are the measured ones, with intervals from the noise of all node counts.
-        passes: Seconds of the forward and backward pass per optimizer step for batches that were
-            measured separately, by samples per process, with one value per run.
+            means are the measured ones, and their intervals come from the noise of all node counts.
+        passes: By samples per process, the seconds of the forward and backward pass per optimizer
+            step for batches that were measured separately; one value per run.
     """
     known, next_run, freedom = _draw(measured, passes)
     base = measured[0]

@@ -82,11 +82,11 @@ class Place(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The measurements: `values` has the seconds of each part per run, of shape (draws, places).
+    """The measurements; `values` holds the seconds of each part per run, shape (draws, places).
 
-    `passes` has the seconds of the forward and backward pass per optimizer step on one node for
-    batches that were measured separately, by samples per process, with one value per draw.
-    `exchanges` has the seconds per run of the whole exchange at each place, or None if unknown.
+    For batches that were measured separately, `passes` maps the samples per process to the seconds
+    of the forward and backward pass per optimizer step on one node, one value per draw.
+    `exchanges` holds the seconds per run of the whole exchange at each place; None if unknown.
     """
 
     places: Sequence[Place]
@@ -201,7 +201,8 @@ def _exchange(
 ) -> Span:
     """Return the span of the seconds per step of the exposed exchange.
 
-    Its likely value assumes that a pass takes `passes` seconds, its bounds that it takes `halfway`.
+    The likely value assumes that a pass takes `passes` seconds, and the bounds that it takes
+    `halfway`.
     """
     exposed = known.per_step("communication", several)
     backward = known.per_step("backward", several)

@@ -25,7 +25,7 @@ class Corners(NamedTuple):
     """Solutions (first axis) for each draw of the measurements (second axis).
 
     `misfit` is the norm of the relative residuals, or inf if a coefficient is out of bounds.
-    `predicted` is the predicted value. `fitted` has the fitted measurements (third axis).
+    `predicted` is the predicted value. `fitted` holds the fitted measurements (third axis).
     """
 
     misfit: Floats
@@ -71,7 +71,7 @@ def corners(
     Args:
         columns: Value of each term at each measurement: shape (measurements, terms).
         at: Value of each term at the predicted place.
-        values: The measurements, at least 0: shape (draws, measurements). The first draw has the
+        values: The measurements, at least 0: shape (draws, measurements). The first draw holds the
             measured values.
         most: Maximum coefficient of each term; None if unbounded.
         sizes: The values that errors are relative to; None for the measured values.

@@ -404,7 +404,7 @@ def _list_points(runs: Sequence[Run], config: BenchmarkConfig | None) -> tuple[P
 
 
 def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | None) -> Point:
-    """Return an attempt as a Point; `reused` has the jobs that started from a warm pool."""
+    """Return an attempt as a Point; `reused` holds the jobs that started from a warm pool."""
     outcome = run.outcome
     own = {
         "used": run.used,

@@ -15,7 +15,7 @@ from nodesweep.scaling.report.model import Point, SampleCounts, ScalingReport
 class CaveatInputs:
     """A report without caveats, with the plan and the tolerance to check it against.
 
-    `planned` has the (nodes, repeat) of every planned point.
+    `planned` lists the (nodes, repeat) of every planned point.
     """
 
     report: ScalingReport

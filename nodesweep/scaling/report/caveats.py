@@ -156,7 +156,7 @@ def _contended(evidence: CaveatInputs) -> Iterator[str]:
 def _speed(evidence: CaveatInputs) -> Iterator[str]:
     """Warn if the CPUs were faster in some runs than in others.
 
-    docs/method.md, "What a CPU second is worth", has the rule.
+    docs/method.md, "What a CPU second is worth", explains the rule.
     """
     speeds = [speed for point in evidence.used if (speed := cpu_speed(point)) is not None]
     if not speeds or max(speeds) < (1 + SPEED_LIMIT) * min(speeds):

@@ -118,7 +118,7 @@ def condition_facts(report: ScalingReport) -> list[tuple[str, str]]:
 
 
 def provenance_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """Return (name, value) pairs for the provenance, without values that are also conditions."""
+    """Return (name, value) pairs for the provenance, excluding values that are also conditions."""
     conditions = {value for _, value in condition_facts(report)}
     return [(key, value) for key, value in _flatten(report.provenance) if value not in conditions]
 

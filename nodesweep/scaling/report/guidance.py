@@ -78,7 +78,7 @@ def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
 
 
 def out_of_memory_line(report: ScalingReport) -> str | None:
-    """Return a line for a terminal on the node counts that ran out of memory; None if none did."""
+    """Return one line that lists the node counts that ran out of memory; None if none did."""
     found = out_of_memory_by_index(report)
     if not found:
         return None

@@ -90,7 +90,7 @@ _UNIT_SPACE = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b)")
 
 
 def render_files(report: ScalingReport, logs: Collection[str] = ()) -> dict[str, bytes]:
-    """Return the files of a report by name, without plots if nothing completed.
+    """Return the files of a report by name; there are no plots if nothing completed.
 
     Args:
         report: The report.

@@ -19,7 +19,7 @@ SOURCES: Mapping[TrainClock, str] = {
     "phase_from_first_step": "the Training phase from the first step",
     "training_phase": "the Training phase",
 }
-"""The source of train times by clock, without the clocks of tables."""
+"""The source of train times by clock, except the clocks of tables."""
 PHASE_HOLDS: Mapping[TrainClock, str] = {
     "phase_from_start_line": (
         "the platform's Training phase, starting at the program's run_start_unix_seconds=… line: "
@@ -66,7 +66,7 @@ def source_note(report: ScalingReport) -> str:
 
 
 def row_source(report: ScalingReport, row: SummaryRow) -> str:
-    """Return the source of T at a node count, with the better sources of some of its runs."""
+    """Return the source of T at a node count, and any better sources that some of its runs have."""
     if row.train.seconds is None or report.train_clock not in SOURCES:
         return UNKNOWN
     used = [point for point in report.points if point.used and point.nodes == row.nodes]

@@ -79,7 +79,7 @@ def placement_is_on_an_ultra_server(facts: Facts) -> Iterator[str]:
         return
     if not name.startswith("ml.p6e-gb200."):
         yield (
-            f"training.placement: only applies to UltraServers, and {name} is not part of one; "
+            f"training.placement: only applies to UltraServers, but {name} is not part of one; "
             "leave it out, or use ml.p6e-gb200.36xlarge"
         )
     elif placement.ultra_server_id is not None and facts.max_nodes > ULTRA_SERVER_NODES:
@@ -95,7 +95,7 @@ def training_plan_is_not_spot(facts: Facts) -> Iterator[str]:
     """Refuse spot with a plan, whose instances are reserved and paid for."""
     if facts.training.training_plan_arn is not None and facts.training.spot is not None:
         yield (
-            "training.training_plan_arn: a plan's instances are reserved, and spot instances are "
+            "training.training_plan_arn: a plan's instances are reserved, but spot instances are "
             "not; leave out spot or the plan"
         )
 
@@ -291,7 +291,7 @@ def role_may_use_mlflow(facts: Facts) -> Iterator[str]:
 
 @advises
 def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
-    """Recommend checkpoints for spot, from which an interrupted job resumes."""
+    """Recommend checkpoints for spot, so that an interrupted job can resume."""
     if facts.training.spot is not None and facts.training.checkpoints is None:
         yield (
             "training.checkpoints: not set, so a spot job that is interrupted restarts from its "

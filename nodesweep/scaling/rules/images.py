@@ -142,7 +142,7 @@ def parse_image(
 
 
 def _cuda(tag: str, repository: str, version: tuple[int, ...]) -> str | None:
-    """Return the CUDA version in the tag, for example "124", or else the one AWS builds with."""
+    """Return the CUDA version in the tag, such as "124", or the one AWS builds with by default."""
     if found := re.search(r"-cu(\d+)\b", tag):
         return found[1]
     return _CUDA_OF_VERSION.get(version[:2]) if repository in PYTORCH else None

@@ -171,9 +171,9 @@ def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
 
 
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:
-    """Return a problem for each reference that cannot be resolved, without any variable's value.
+    """Return a problem for each reference that cannot be resolved; values are never included.
 
-    `lengths` has the number of characters of each variable that is set.
+    `lengths` maps each variable that is set to its number of characters.
     """
     problems = []
     for name, variable in variables_of(environment).items():
@@ -185,15 +185,15 @@ def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]
             )
         elif length > MAX_ENVIRONMENT_CHARS:
             problems.append(
-                f"training.environment.{name} is {value}, but {variable} has {length} "
-                f"characters where the flow runs; SageMaker allows {MAX_ENVIRONMENT_CHARS}: "
-                "have the job fetch it, e.g. from Secrets Manager"
+                f"training.environment.{name} is {value}, and {variable} has {length} "
+                "characters where the flow runs, but SageMaker allows at most "
+                f"{MAX_ENVIRONMENT_CHARS}: have the job fetch it, e.g. from Secrets Manager"
             )
     return problems
 
 
 def _too_long(name: str, text: str, most: int, remedy: str = "shorten it") -> str:
-    return f"{name} has {len(text)} characters; SageMaker allows {most}; {remedy}"
+    return f"{name} has {len(text)} characters, but SageMaker allows at most {most}; {remedy}"
 
 
 def _shown(text: str) -> str:

@@ -103,8 +103,8 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
     for key, value in encoded.items():
         if len(key) > MAX_HYPERPARAMETER_KEY_CHARS:
             problems.append(
-                f"training.hyperparameters: the name {key[:37]!r}… has {len(key)} characters; "
-                f"SageMaker allows {MAX_HYPERPARAMETER_KEY_CHARS}; shorten it"
+                f"training.hyperparameters: the name {key[:37]!r}… has {len(key)} characters, "
+                f"but SageMaker allows at most {MAX_HYPERPARAMETER_KEY_CHARS}; shorten it"
             )
         if len(value) > MAX_HYPERPARAMETER_CHARS:
             if key.startswith("sagemaker_"):
@@ -112,13 +112,13 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
             else:
                 field, remedy = "hyperparameters", "put it in a file next to the program"
             problems.append(
-                f"training.{field}: {key!r} has {len(value)} characters as JSON; SageMaker allows "
-                f"{MAX_HYPERPARAMETER_CHARS}; {remedy}"
+                f"training.{field}: {key!r} has {len(value)} characters as JSON, but SageMaker "
+                f"allows at most {MAX_HYPERPARAMETER_CHARS}; {remedy}"
             )
     if len(encoded) > MAX_HYPERPARAMETERS:
         problems.append(
-            f"training.hyperparameters: {len(encoded)}, including the toolkit's own; SageMaker "
-            f"allows {MAX_HYPERPARAMETERS}; remove some"
+            f"training.hyperparameters: {len(encoded)}, including the toolkit's own, but "
+            f"SageMaker allows at most {MAX_HYPERPARAMETERS}; remove some"
         )
     return problems
 
@@ -138,7 +138,7 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
     types = facts.training.instance_fallbacks
     field = "training.instance_fallbacks" if types else f"sweep.{facts.config.sweep.arms_field}"
     return [
-        f"{field}: {', '.join(emulated)} are emulated nodes, and the"
+        f"{field}: {', '.join(emulated)} are emulated nodes, but the"
         " other types are not; measure them in separate sweeps"
     ]
 

@@ -117,11 +117,11 @@ class Files:
 class Facts:
     """The facts for rules that need no account.
 
-    `config` names the container that image.framework resolves to. `variables` has the length of
-    each variable that training.environment refers to and that is set, or is None for a plan, since
-    its run may be started elsewhere. `request_problems`: problems in the shape of the requests.
-    `arms`: in a sweep of several arms, the facts of each arm by name, as if it were measured alone.
-    There, `points_of_all_arms` has the points of all arms, and `points_of_type` has the points of
+    `config` names the container that image.framework resolves to. `variables` holds the length of
+    each variable that training.environment refers to and that is set; it is None for a plan, whose
+    run may be started elsewhere. `request_problems` lists problems in the shape of the requests. In
+    a sweep of several arms, `arms` maps each arm's name to its facts, as if the arm were measured
+    alone; there, `points_of_all_arms` holds the points of all arms, and `points_of_type` those of
     the arms with the same instance type and training plan.
     """
 

@@ -3,7 +3,7 @@
 Comparing each sweep with the previous one would raise alarms on the random shift that all runs of a
 sweep share, and never on a slow creep. The chart is a two-sided CUSUM (Page, Biometrika 41, 1954)
 of the logarithms of train times. The influence of each sweep is bounded, so that one slow host
-raises no alarm; docs/history.md has the chart's error rates.
+raises no alarm; docs/history.md lists the chart's error rates.
 """
 
 from __future__ import annotations

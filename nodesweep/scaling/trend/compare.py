@@ -1,8 +1,8 @@
 """Compare two reports to decide at which node counts the second sweep is slower than the first.
 
-A is the reference (before), B the candidate (after). Each node count has the ratio T(B)/T(A) of the
-geometric mean train times with its interval, a two-sided Mann-Whitney test, and a verdict, which
-depends only on the interval. docs/compare.md says which sweeps are comparable.
+A is the reference (before), B the candidate (after). Each node count gets the ratio T(B)/T(A) of
+the geometric mean train times, the interval of that ratio, a two-sided Mann-Whitney test, and a
+verdict, which depends only on the interval. docs/compare.md says which sweeps are comparable.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 HISTORY_SCHEMA_VERSION = 1
-"""Version to increment when a column's name, type or meaning changes; each has its own table."""
+"""Version, raised if a column's name, type or meaning changes; every version is a new table."""
 _VERSION_KEY = b"nodesweep.history_schema_version"
 _BENCHMARK_KEY = b"nodesweep.benchmark"
 _PREDICTIONS_KEY = b"nodesweep.predictions"
@@ -243,7 +243,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         table = pq.read_table(io.BytesIO(body))
     except (pa.ArrowException, OSError) as error:
         raise HistoryError(
-            f"{origin}: damaged, not a Parquet file ({str(error).splitlines()[0]})"
+            f"{origin}: damaged or not a Parquet file ({str(error).splitlines()[0]})"
         ) from None
     version = (table.schema.metadata or {}).get(_VERSION_KEY, b"none").decode(errors="replace")
     if version != str(HISTORY_SCHEMA_VERSION):
@@ -252,7 +252,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         )
     if missing := [column.name for column in COLUMNS if column.name not in table.column_names]:
         raise HistoryError(
-            f"{origin}: damaged, no column {missing[0]}; recreate the sweep's report"
+            f"{origin}: damaged: column {missing[0]} is missing; recreate the sweep's report"
         )
     try:
         table = table.select([column.name for column in COLUMNS]).cast(
@@ -260,7 +260,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         )
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise HistoryError(
-            f"{origin}: damaged, a column has a different type ({str(error).splitlines()[0]}); "
+            f"{origin}: damaged: a column has a different type ({str(error).splitlines()[0]}); "
             "recreate the sweep's report"
         ) from None
     frame = table.to_pandas().astype({column.name: _DTYPES[column.type] for column in COLUMNS})
@@ -268,8 +268,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
     timed = used["train_seconds"].between(0, math.inf, inclusive="neither")
     if not (timed & used["baseline_nodes"].gt(0)).fillna(False).all():
         raise HistoryError(
-            f"{origin}: damaged, a used run without a time or a baseline; recreate the sweep's "
-            "report"
+            f"{origin}: damaged: a used run has no time or baseline; recreate the sweep's report"
         )
     return frame
 

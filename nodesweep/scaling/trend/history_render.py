@@ -165,7 +165,7 @@ def _draw(benchmark: str, trends: Sequence[Trend]) -> Figure:
 
 
 def _draw_panel(axes: Axes, trend: Trend, title: str, column: str) -> None:
-    """Draw a line per node count over the dates, with the intervals that the trend has."""
+    """Draw a line per node count over the dates, and the intervals that the trend has."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     for index, (nodes, points) in enumerate(trend.points.groupby("nodes")):

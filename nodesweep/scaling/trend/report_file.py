@@ -31,7 +31,7 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
     try:
         raw = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise ReportUnreadable(f"{origin}: damaged, not JSON; {_REBUILD_HINT}") from None
+        raise ReportUnreadable(f"{origin}: damaged or not JSON; {_REBUILD_HINT}") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version is None:
         raise ReportUnreadable(
@@ -44,8 +44,8 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
         )
     if version != SCHEMA_VERSION:
         raise ReportUnreadable(
-            f"{origin}: the report has schema version {version}, but this nodesweep reads "
-            f"version {SCHEMA_VERSION}; {_REBUILD_HINT}"
+            f"{origin}: the report has schema version {version}, but this version of nodesweep "
+            f"reads version {SCHEMA_VERSION}; {_REBUILD_HINT}"
         )
     try:
         return _check_complete(ScalingReport.model_validate(raw), origin)
@@ -73,7 +73,7 @@ def _check_complete(report: ScalingReport, origin: str) -> ScalingReport:
     for index, point in enumerate(report.points):
         if point.used and not (report.train_seconds(point) or 0) > 0:
             raise ReportUnreadable(
-                f"{origin}: damaged at points.{index}: a used run without a time on the train"
+                f"{origin}: damaged at points.{index}: a used run has no time on the train"
                 f" clock; {_REBUILD_HINT}"
             )
     for index, row in enumerate(report.summary):

@@ -79,9 +79,9 @@ def _find_column(frame: pd.DataFrame, name: str) -> pd.Series | None:
 def comparable_values(column: pd.Series, arguments: Mapping[str, Any]) -> pd.Series | None:
     """Return the non-null column in a form that gives the same results when compared as an array.
 
-    `arguments` has `min_value` and `max_value`: float, date or datetime, as Great Expectations
-    reads them from a config. Return None if its own function must be called because the column is
-    empty, the bounds are invalid, or the two types are not handled here.
+    `arguments` holds `min_value` and `max_value`, each a float, date or datetime, as Great
+    Expectations reads them from a config. Return None if its own function must be called because
+    the column is empty, the bounds are invalid, or the two types are not handled here.
     """
     bounds = [arguments[key] for key in ("min_value", "max_value") if arguments[key] is not None]
     kinds = {type(bound) for bound in bounds}

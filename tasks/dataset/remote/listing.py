@@ -23,7 +23,10 @@ _LAST_CUT = "\x7f"
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a listing; `next_page` has the arguments of the next call, None on the last."""
+    """One page of a listing.
+
+    `next_page` holds the arguments for the next call, or None if this is the last page.
+    """
 
     items: Sequence[Mapping[str, Any]]
     next_page: Mapping[str, str] | None

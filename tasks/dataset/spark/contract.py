@@ -123,7 +123,7 @@ def _check_verdict(
 ) -> None:
     if not isinstance(verdict, Mapping) or verdict.get("format") != FORMAT:
         found = verdict.get("format") if isinstance(verdict, Mapping) else type(verdict).__name__
-        raise _unusable(f"its format is {found!r}, but this nodesweep reads {FORMAT}")
+        raise _unusable(f"its format is {found!r}, but this version of nodesweep reads {FORMAT}")
     if verdict.get("request") != _request(section, dataset)["digest"]:
         raise _unusable("it is for a different request: the data or its checks have changed since")
 

@@ -91,7 +91,7 @@ def steady_window(
 
 
 def data_wait_share(ranks: Sequence[RankSteps], first_step: int) -> float | None:
-    """Return the share of the window spent waiting for data, on the rank that waited longest.
+    """Return the largest share of its window that a rank spent waiting for data.
 
     The result is None if the window is empty.
     """

@@ -24,15 +24,15 @@ MOST_PAIRS, LEAST_WINDOWS, MOST_WINDOWS = 1024, 4, 16
 
 
 class GradientNoise(pl.Callback):
-    """Sums the squares of gradients before and after their all-reduce, in some steps.
+    """In some of the steps, sums the squares of the gradients before and after the all-reduce.
 
     It changes no gradients and adds no collectives. The numbers stay on the accelerator until the
-    end. It is not used with FSDP, which has no whole gradient, with XLA, which would recompile
-    every measured step, or with 16-mixed, whose scale changes between steps.
+    end. It is not used with FSDP, where no process holds the full gradient, with XLA, which would
+    recompile every measured step, or with 16-mixed, whose scale changes between steps.
     """
 
     def __init__(self, batch: BatchPlan) -> None:
-        """Initialize without a measurement; `batch` has the batch sizes behind both gradients."""
+        """Initialize without a measurement; `batch` holds the batch sizes behind both gradients."""
         self._batch = batch
         self._every = EVERY_STEPS
         self._steps = 0
@@ -84,7 +84,7 @@ class GradientNoise(pl.Callback):
             self._pairs, self._every = self._pairs[1::2], 2 * self._every
 
     def facts(self) -> dict[str, Any]:
-        """Return `gradient_noise` of metrics.json; every rank must call it, as a collective.
+        """Return `gradient_noise` of metrics.json; every rank must call this collective.
 
         The result is empty if a gradient was not finite or too few steps were measured.
         """

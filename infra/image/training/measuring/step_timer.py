@@ -17,7 +17,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Seconds run so far, without the pauses."""
+        """Seconds run so far, excluding pauses."""
         running = 0.0 if self._since is None else time.perf_counter() - self._since
         return self._before + running
 

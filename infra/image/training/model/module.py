@@ -69,7 +69,7 @@ class Classifier(pl.LightningModule):
         self.log(FINAL_METRIC, right / rows, logger=False)
 
     def configure_optimizers(self) -> Any:
-        """Return the optimizer, with linear warm-up if requested."""
+        """Return the optimizer and, if requested, its linear warm-up."""
         optimizer = build_optimizer(self._arguments, self.parameters())
         warmup = self._arguments.warmup_steps
         if warmup == 0:

@@ -128,7 +128,7 @@ def _read_keys(path: Path) -> AccessKeys:
 
 
 class Gate:
-    """Refuses requests without a valid key, with the error that the service would return."""
+    """Refuses requests without a valid key by returning the error that the service would return."""
 
     def __init__(
         self,

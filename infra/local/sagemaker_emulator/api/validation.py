@@ -1,4 +1,4 @@
-"""Validates requests against botocore's model of a service, with the messages of AWS.
+"""Validates requests against botocore's model of a service, and words errors as AWS does.
 
 botocore's clients only check types and minimums. AWS also checks lengths, patterns, enums and
 ranges.

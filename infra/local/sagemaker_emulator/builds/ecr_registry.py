@@ -69,7 +69,7 @@ class EcrRegistry:
         )
 
     def pushed(self, repository: str, tag: str, digest: str) -> None:
-        """Register a pushed image. A missing repository is created, with immutable tags."""
+        """Register a pushed image. A missing repository is created with immutable tags."""
         ecr = self._ecr(repository)
         ensure_repository(ecr, repository)
         try:

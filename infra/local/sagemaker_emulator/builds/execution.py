@@ -44,7 +44,7 @@ Change = Callable[[Callable[[Build], None]], None]
 
 
 class PhaseFailure(Exception):
-    """The current phase failed, with a status code and a message for CodeBuild's phase context."""
+    """The current phase failed; the status code and message are for CodeBuild's phase context."""
 
     def __init__(self, status_code: str, message: str) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class PhaseFailure(Exception):
 
 
 class BuildExecution:
-    """Runs a build until it ends, in the calling thread.
+    """Runs a build in the calling thread until it ends.
 
     All outcomes, including errors of the platform, are written to the build's record.
     """

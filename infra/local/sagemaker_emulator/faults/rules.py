@@ -192,7 +192,7 @@ class TrainingRule(JobRule, ABC):
 
     @abstractmethod
     def ending(self) -> Ending:
-        """Return how the segment of a job ends in which the fault occurs.
+        """Return how a job's segment ends if the fault occurs in it.
 
         For a killed node, only simulations use this; otherwise, the exits of real nodes decide.
         """

@@ -17,7 +17,7 @@ from sagemaker_emulator.periodic import PeriodicThread
 _TICK_SECONDS = 0.02
 
 TimesStruck = Counter[int]
-"""How often each rule of a job has been applied in all segments, by rule index."""
+"""Number of times that each rule of a job was applied in all segments, by rule index."""
 
 
 class TrainingWatch:

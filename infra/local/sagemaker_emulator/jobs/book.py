@@ -55,7 +55,7 @@ class Runner(Protocol[J_contra]):
     def run(
         self, job: J_contra, change: Change[J_contra], faults: JobFaults, stop: threading.Event
     ) -> None:
-        """Run the job until it ends, in the calling thread."""
+        """Run the job in the calling thread until it ends."""
 
     def clean_up(self, job: J_contra) -> None:
         """Clean up after a job whose server was killed."""
@@ -132,7 +132,7 @@ class JobManager(ABC, Generic[J]):
         """Assign instances to a new job that was saved. The lock is held."""
 
     def _release(self) -> None:
-        """Release the resources that ended jobs keep. Called with the lock, at start and stop."""
+        """Release the resources that ended jobs keep. Called under the lock at start and stop."""
 
     def _retained_resource(self, job: J) -> str | None:
         """Return why an ended job cannot be deleted, such as "retains …", or None if it can."""

@@ -50,7 +50,7 @@ class ExecutionServices:
 
 
 class JobExecution(ABC, Generic[J]):
-    """Runs a job until it ends, in the calling thread.
+    """Runs a job in the calling thread until it ends.
 
     All outcomes, including errors, are written to the job's record.
     """

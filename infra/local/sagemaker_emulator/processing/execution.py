@@ -24,7 +24,7 @@ class ExitMessageError(ClientFault):
 
 
 class ProcessingExecution(JobExecution[ProcessingJob]):
-    """Runs a Processing job until it ends, in the calling thread."""
+    """Runs a Processing job in the calling thread until it ends."""
 
     group = LOG_GROUP
 

@@ -1,4 +1,4 @@
-"""Requests as returned by DescribeTrainingJob and DescribeProcessingJob, with default values."""
+"""Requests as DescribeTrainingJob and DescribeProcessingJob return them: with default values."""
 
 from __future__ import annotations
 

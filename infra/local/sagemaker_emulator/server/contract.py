@@ -170,7 +170,7 @@ class ServerConfig:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return the settings as in the status of the server, with the paths and digests of files.
+        """Return the settings as the server's status shows them, files as paths and digests.
 
         A later start compares its settings with them.
         """

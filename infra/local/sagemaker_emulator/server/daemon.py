@@ -211,8 +211,9 @@ def stop(
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     """Return the status of a state folder's server, or {"running": false, …}.
 
-    With `port`, only consider a server on this port. `not_kept` lists changes that are unsaved, or
-    were when the last server ended. `problem` is present if the server does not respond.
+    With `port`, only consider a server on this port. `not_kept` lists the changes that are unsaved
+    or, if no server is running, those that the last server did not save before it ended. `problem`
+    is present if the server does not respond.
     """
     found = find_server(state_dir, port)
     if found is None:

@@ -50,7 +50,7 @@ def living_owners(state_dir: Path) -> list[int]:
 
 
 def is_abandoned(state_dir: Path) -> bool:
-    """Return True if all of the platform's owners have ended, in which case it is about to stop."""
+    """Return True if all of the platform's owners have ended, so it is about to stop."""
     return (state_dir / _FOLDER).exists() and not living_owners(state_dir)
 
 

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class SimulatedExecution(VirtualExecution[TrainingJob]):
-    """Runs a simulated training job until it ends, in the calling thread."""
+    """Runs a simulated training job in the calling thread until it ends."""
 
     group = NAMESPACE
 

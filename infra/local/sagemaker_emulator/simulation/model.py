@@ -175,9 +175,9 @@ def plan_workload(
 ) -> Workload:
     """Return the workload of a job.
 
-    Batch sizes and steps come from the hyperparameters of the job, or else from the model. The
-    Environment can set the number of steps or their total time, or request a probe, which needs
-    fewer steps.
+    Batch sizes and steps come from the job's hyperparameters; the model provides those that are
+    missing. The Environment can set the number of steps or their total time, or request a probe,
+    which needs fewer steps.
     """
     settings = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(settings.get("accumulate-grad-batches")) or 1

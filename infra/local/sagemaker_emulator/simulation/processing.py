@@ -27,7 +27,7 @@ from sagemaker_emulator.simulation.virtual import Simulation, VirtualExecution
 
 
 class SimulatedProcessing(VirtualExecution[ProcessingJob]):
-    """Runs a simulated Processing job until it ends, in the calling thread."""
+    """Runs a simulated Processing job in the calling thread until it ends."""
 
     group = LOG_GROUP
 

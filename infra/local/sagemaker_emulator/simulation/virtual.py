@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class VirtualExecution(ABC, Generic[J]):
-    """Runs a job until it ends, in the calling thread.
+    """Runs a job in the calling thread until it ends.
 
     All outcomes, including errors of the platform, are written to the job's record.
     """

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class DamagedFile(Exception):
-    """A file of the platform is damaged. The message has the path, the reason and the remedy."""
+    """A file of the platform is damaged. The message gives the path, the reason and the remedy."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         super().__init__(f"{path} is damaged ({reason}): {remedy}")

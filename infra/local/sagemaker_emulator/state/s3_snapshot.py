@@ -293,8 +293,8 @@ class S3Snapshot:
     def _restore_buckets(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Create all buckets, even if their records are lost.
 
-        The name of a lost bucket is in the file name of its damaged record or in the records of its
-        objects.
+        The name of a lost bucket is in the file name of the damaged record or in the records of the
+        bucket's objects.
         """
         folder = self._folder / "buckets"
         known = {path.stem for path in folder.glob("*.json")}

@@ -65,7 +65,7 @@ class ServiceJob:
         return int(self.payload.get("ResourceConfig", {}).get("InstanceCount", 1))
 
     def describe(self, account_id: str) -> dict[str, Any]:
-        """Return the response of DescribeServiceJob, from which ListServiceJobs omits members."""
+        """Return the response of DescribeServiceJob; ListServiceJobs omits some of its members."""
         found = {
             "startedAt": 0,  # required by the model
             "jobArn": f"arn:aws:batch:{self.region}:{account_id}:service-job/{self.id}",
@@ -370,7 +370,7 @@ class Batch:
 
 
 def _matches(job: ServiceJob, request: dict[str, Any]) -> bool:
-    """Return True if a job matches the filter, or else the status (default: RUNNING)."""
+    """Return True if a job matches the filter or, without a filter, has the requested status."""
     if not request.get("filters"):
         return bool(job.status == request.get("jobStatus", "RUNNING"))
     [(name, value)] = [(each["name"], each["values"][0]) for each in request["filters"]]

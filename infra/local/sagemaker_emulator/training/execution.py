@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingExecution(JobExecution[TrainingJob]):
-    """Runs a training job until it ends, in the calling thread."""
+    """Runs a training job in the calling thread until it ends."""
 
     group = NAMESPACE
 

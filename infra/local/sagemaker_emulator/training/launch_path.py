@@ -36,7 +36,7 @@ def _missing(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _value(text: str | None) -> Any:
-    """Parse a hyperparameter as JSON or as Python's True or False, or else return the text."""
+    """Parse a hyperparameter as JSON or as Python's True or False; return other text unchanged."""
     if text is None:
         return None
     for spelling in (text, text.lower()):

@@ -39,7 +39,7 @@ class TrainingJobs(JobManager[TrainingJob]):
         job.enter("Starting", now, self._starting_message(job))
 
     def _placed(self, job: TrainingJob) -> tuple[TrainingJob, str | None]:
-        """Return the job with its first instance type that has capacity, or else the problem."""
+        """Return the job on its first instance type with capacity; without one, also a problem."""
         for resources in choices(job.request["ResourceConfig"]):
             chosen = replace(job, request={**job.request, "ResourceConfig": resources})
             problem = self._runner.capacity_problem(chosen)

@@ -57,8 +57,8 @@ class TrainWindow:
     def of(self, output_folders: Iterable[Path]) -> tuple[float, float] | None:
         """Return the start and end of the window in Unix seconds, or None if unknown.
 
-        They come from metrics.json in the output of the nodes, or else from the log. An infinite
-        end means that the window lasts until the nodes end.
+        They come from metrics.json in the output of the nodes or, if it has none, from the log. An
+        infinite end means that the window lasts until the nodes end.
         """
         paths = (path for folder in output_folders for path in _metrics_files(folder))
         told = [window for path in paths if (window := _of_file(path))]

@@ -17,7 +17,7 @@ _FSX_USABLE = frozenset({"AVAILABLE", "UPDATING"})
 _SUBNETS = "training.vpc.subnets"
 
 Subnets = Mapping[str, Mapping[str, Any]]
-"""DescribeSubnets' rows by subnet ID, without those that could not be queried."""
+"""DescribeSubnets' rows by subnet ID; subnets that could not be queried are missing."""
 FsxResponse = tuple[Subnets, list[tuple[str, FileSystemConfig, Mapping[str, Any] | None, Subnets]]]
 """The job's subnets, and (field, channel, DescribeFileSystems' row, its subnets) of each channel.
 

@@ -54,7 +54,7 @@ _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
 class Need:
     """The actions that a job performs on one resource under its role.
 
-    `owner` is a bucket or repository, whose own policy counts too; `context` has the (condition
+    `owner` is a bucket or repository, whose own policy counts too; `context` holds the (condition
     key, value) pairs of the real call.
     """
 
@@ -140,7 +140,7 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
         return Findings(
             (
                 (
-                    f"{_ROLE}: {role_arn} does not exist, {role['Arn']} does;"
+                    f"{_ROLE}: {role_arn} does not exist, but {role['Arn']} does;"
                     " correct the path or the account"
                 ),
             )
@@ -187,7 +187,7 @@ def judge_permissions(role_arn: str, simulated: Iterable[Simulated]) -> Findings
 
 
 def query_trust(context: RuleContext) -> Mapping[str, Any]:
-    """Query IAM for the jobs' role, with its trust policy."""
+    """Query IAM for the jobs' role, including its trust policy."""
     arn = context.config.platform.role_arn
     problem = f"{_ROLE}: {arn} does not exist; create it, or correct the ARN"
     with reported(problem, "NoSuchEntity"):

@@ -97,8 +97,8 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
     if len(of_subnets) != 1 or len(of_groups) != 1 or of_subnets == of_groups:
         return Findings()
     problem = (
-        f"{_GROUPS}: the groups belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; use"
-        " groups and subnets in the same VPC"
+        f"{_GROUPS}: the groups belong to {of_groups.pop()}, but the subnets to {of_subnets.pop()};"
+        " use groups and subnets in the same VPC"
     )
     return Findings((problem,))
 

@@ -59,7 +59,7 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
     if region == platform.region:
         return Findings()
     problem = (
-        f"platform.bucket: {platform.bucket} is in {region}, and SageMaker only reads objects in"
+        f"platform.bucket: {platform.bucket} is in {region}, but SageMaker only reads objects in"
         f" its own region; use a bucket in {platform.region}, or platform.region: {region}"
     )
     return Findings((problem,))

@@ -167,7 +167,7 @@ def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float]], lab
 
 
 def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> None:
-    """Draw a vertical bar with caps for each interval; the legend has the confidence level."""
+    """Draw a vertical bar with caps for each interval; the legend gives the confidence level."""
     if not bars:
         return
     levels = sorted({interval.level for _, interval in bars})

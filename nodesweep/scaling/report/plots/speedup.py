@@ -136,7 +136,7 @@ def _draw_runs(drawing: Drawing, dots: Sequence[tuple[int, float]]) -> None:
 
 
 def _drawn_law(report: ScalingReport) -> LawFit | None:
-    """Return the law of the extrapolation, or else the best-ranked identifiable law."""
+    """Return the law of the extrapolation or, without one, the best-ranked identifiable law."""
     identifiable = [fit for fit in report.fits.laws if fit.identifiable.value]
     predicting = [fit for fit in identifiable if fit.law == report.fits.extrapolation.law]
     return next(iter(predicting or identifiable), None)

@@ -1,1 +1,1 @@
-"""Predict times for node counts that were not measured, from a report or as a part of it."""
+"""Predict times for node counts that were not measured, within a report or from an earlier one."""

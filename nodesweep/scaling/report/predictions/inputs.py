@@ -31,7 +31,7 @@ _WRITTEN: Mapping[Part, tuple[str, ...]] = {
 
 
 class NotPredictable(ValueError):
-    """Nothing can be predicted from a report; the message has the reason and the remedy."""
+    """Nothing can be predicted from a report; the message gives the reason and the remedy."""
 
 
 def read_measurements(report: ScalingReport) -> list[Measurement]:
@@ -110,9 +110,9 @@ def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
         )
     if size % world:
         raise NotPredictable(
-            f"{nodes_text(row.nodes)}: a global batch of {size} is not a multiple of {world} "
-            "processes, so not all of them are replicas of the model; predictions support "
-            "data parallelism only. Measure the node count itself"
+            f"{nodes_text(row.nodes)}: a global batch of {size} is not divisible by the number of "
+            f"processes ({world}), so not all of them are replicas of the model; predictions "
+            "support data parallelism only. Measure the node count itself"
         )
     work = row.samples_ratio or 1.0
     whole = budget.exchange
@@ -168,8 +168,8 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
         size = sizes[0]
         if size % processes:
             raise NotPredictable(
-                f"{nodes_text(nodes)}: the global batch of {size:g} is not a multiple of "
-                f"{processes} processes; choose other node counts"
+                f"{nodes_text(nodes)}: the global batch of {size:g} is not divisible by the number "
+                f"of processes ({processes}); choose other node counts"
             )
     elif len({each.place.batch for each in measured}) == 1:
         size = last.place.batch * processes

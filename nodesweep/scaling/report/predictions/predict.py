@@ -1,7 +1,7 @@
 """Predict times for node counts that were not measured, from a report with a step budget.
 
-inputs.py reads the report, draws.py computes the intervals, and physics.py has the model. The rules
-of the report then apply to measured and predicted node counts alike (docs/recommendation.md).
+inputs.py reads the report, draws.py computes the intervals, and physics.py contains the model. The
+rules of the report then apply to measured and predicted node counts alike (docs/recommendation.md).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _refuse_withheld(report: ScalingReport, rules: RecommendationConfig) -> None
 def _row(
     outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int, runs: int
 ) -> SummaryRow:
-    """Return an outlook as a row of the summary, to which the rules for measured rows apply.
+    """Return an outlook as a row of the summary, so that the rules for measured rows apply to it.
 
     Args:
         outlook: The outlook.

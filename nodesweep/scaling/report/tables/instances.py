@@ -176,7 +176,7 @@ def _set_text(variant: ComparedVariant) -> str:
 
 
 def brief_arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
-    """Return arms_table() for a terminal, without intervals and planned values."""
+    """Return arms_table() for a terminal, leaving out intervals and planned values."""
     table = arms_table(report, comparison)
     cells = table.cells[[heading for heading in _BRIEF if heading in table.cells]]
     return table._replace(cells=cells.map(value_of))

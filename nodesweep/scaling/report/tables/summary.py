@@ -233,7 +233,7 @@ def clocks_table(report: ScalingReport) -> Table | None:
 
 
 def row_status(row: SummaryRow) -> str:
-    """Return a status such as "1 failed, superlinear", with excluded spot runs and flags."""
+    """Return a status such as "1 failed, superlinear", including excluded spot runs and flags."""
     if row.n == 0:
         words = [f"failed ({row.n_failed})" if row.n_failed else "no result"]
     else:

@@ -45,9 +45,9 @@ def distribution_hyperparameters(
 def processes_per_node(distribution: DistributionConfig, instance: InstanceType) -> int:
     """Return the number of ranks per node.
 
-    This is the configured number, or else one per GPU or NeuronCore under a launcher, or else one.
-    It is also one if the number of devices is unknown, but preflight refuses that job
-    (`rules.processes_are_known`).
+    This is the configured number. If there is none, it is one per GPU or NeuronCore under a
+    launcher, and one otherwise. It is also one if the number of devices is unknown, but preflight
+    refuses that job (`rules.processes_are_known`).
     """
     given = getattr(distribution, "processes_per_node", None)
     if given is not None:

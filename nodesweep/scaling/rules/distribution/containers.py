@@ -112,7 +112,7 @@ def cuda_is_known(facts: Facts) -> list[str]:
         return []
     allowed = f"CUDA {_text(gpu.first)}" + (f" to {_text(gpu.last)}" if gpu.last else " or later")
     return [
-        f"{image.field}: the name {image.uri} does not show its CUDA version, and the "
+        f"{image.field}: the name {image.uri} does not show its CUDA version, but the "
         f"{instance.accelerator} of {instance.instance_type} needs {allowed}; use a tag that "
         "contains it (…-cu124-…)"
     ]
@@ -127,7 +127,7 @@ def processor_matches_the_container(facts: Facts) -> Iterator[str]:
     """
     if facts.image is not None and facts.instance.architecture == "arm64":
         yield (
-            f"{facts.image.field}: {facts.image.uri} is for x86 processors, and "
+            f"{facts.image.field}: {facts.image.uri} is for x86 processors, but "
             f"{facts.instance.instance_type} has Arm ones, so it does not start there; use an "
             "image for arm64, or another instance type"
         )
@@ -169,7 +169,7 @@ def device_is_used(facts: Facts) -> list[str]:
         return []
     if has == "cpu":
         return [
-            f"{image.field}: {image.uri} is made for {made_for}, and {instance.instance_type} has"
+            f"{image.field}: {image.uri} is made for {made_for}, but {instance.instance_type} has"
             " none; a CPU container is smaller and starts sooner"
         ]
     return [

@@ -86,8 +86,8 @@ def program_has_its_libraries(facts: Facts) -> Iterator[str]:
         library = LIBRARIES.get((option, str(value)))
         if library is not None and not library[0](image):
             yield (
-                f"training.hyperparameters: {option} {value} needs {library[1]}; {image.field} is"
-                f" {image.uri}; use such an image, or another {option}"
+                f"training.hyperparameters: {option} {value} needs {library[1]}, but "
+                f"{image.field} is {image.uri}; use such an image, or another {option}"
             )
 
 

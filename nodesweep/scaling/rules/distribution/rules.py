@@ -330,8 +330,8 @@ def image_is(fits: ImageTest, needs: str) -> Judge[Facts]:
         if image is not None and not image.extended and not fits(image):
             yield (
                 f"{image.field}: {image.uri} is {image.repository} {image.version_text} for"
-                f" {image.device}; kind {facts.distribution.kind} needs {needs}; use such an image,"
-                " or another kind"
+                f" {image.device}, but kind {facts.distribution.kind} needs {needs}; use such an"
+                " image, or another kind"
             )
 
     return rule

@@ -50,7 +50,7 @@ class Reading:
     ballast: Mapping[int, Ran] = field(default_factory=dict)
     """CPU time and work of the ballast so far, by CPU."""
     held_back_seconds: float = 0.0
-    """Total time per CPU that the quotas of enclosing cgroups throttled this platform."""
+    """Total time per CPU for which the quotas of enclosing cgroups throttled this platform."""
 
 
 def attainments(
@@ -113,10 +113,10 @@ def demanded_cpu_seconds(
 ) -> float | None:
     """Return the CPU seconds that a node would have used on a dedicated machine.
 
-    This is its CPU time plus its wait in periods that did not exhaust its quota, capped at its
-    quota. The wait is capped at the wait expected on a CPU that others use for `others_share` of
-    the time, and at the CPU time that the node would have used during the wait at the pace of the
-    rest of the time (docs/method.md, "Attainment").
+    This is the node's CPU time plus the time it waited in periods that did not exhaust the quota,
+    capped at the quota. The wait is capped at the wait expected on a CPU that others use for
+    `others_share` of the time, and at the CPU time that the node would have used during the wait at
+    the pace of the rest of the time (docs/method.md, "Attainment").
 
     Args:
         quota_seconds: CPU time that the quota allows.
@@ -348,10 +348,10 @@ def cpu_statistics(group: Path) -> dict[str, float]:
 def idle_seconds(stat: str) -> dict[int, float]:
     """Return the seconds that each CPU was idle or waited for a disk, from the text of /proc/stat.
 
-    The busy times in that file are unusable. Tickless kernels attribute a whole tick to the process
-    that runs at the tick, and quotas are refilled at ticks, so a node at 20% was counted as 40%.
-    Idle time is counted to the microsecond. All other time is busy, including time stolen by a
-    hypervisor.
+    The busy times in that file are unusable: tickless kernels attribute a whole tick to the process
+    that runs at the tick, and quotas are refilled at ticks. In one test, a node at 20% was counted
+    as 40%. Idle time is counted to the microsecond. All other time is busy, including time stolen
+    by a hypervisor.
     """
     found = {}
     for line in stat.splitlines():

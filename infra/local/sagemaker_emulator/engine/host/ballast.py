@@ -1,10 +1,11 @@
 """Keeps the CPUs of a job's nodes from idling during measurements.
 
-A CPU that idles between a node's turns is slower when the node resumes (sleep states, frequency, a
-busier sibling), so a lone node did less work per CPU second than one of eight nodes, and speedups
-were overestimated. With a SCHED_IDLE process on each CPU, a CPU second is worth the same at every
-node count. The work of these processes also measures the speed of the CPUs (docs/method.md,
-"Attainment" and "What a CPU second is worth"; `benchmarks/emulation.py`).
+A CPU that idles between a node's turns is slower when the node resumes (because of sleep states, a
+lower frequency, or a busier sibling). A lone node would therefore do less work per CPU second than
+one of eight nodes, and speedups would be overestimated. With a SCHED_IDLE process on each CPU, a
+CPU second is worth the same at every node count. The work of these processes also measures the
+speed of the CPUs (docs/method.md, "Attainment" and "What a CPU second is worth";
+`benchmarks/emulation.py`).
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def look_for_quotas(
 
 
 def v1_quotas_look_writable() -> bool:
-    """Return True if cgroup v1 quotas look writable, in which case systemd is not needed."""
+    """Return True if cgroup v1 quotas look writable, so systemd is not needed."""
     return look_for_quotas(found for found in _candidate_parents() if found[0] == 1)[0]
 
 

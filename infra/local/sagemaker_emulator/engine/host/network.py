@@ -60,7 +60,7 @@ class Network(Protocol):
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> SwitchPlan | None:
-        """Return the plan of the network that the supervisor creates for a job, or None for none.
+        """Return the plan of the network that the supervisor creates for a job; None without one.
 
         Args:
             instance_type: The instance type, which determines the rate and latency.

@@ -42,7 +42,7 @@ class Room:
 
     @property
     def most_jobs(self) -> int:
-        """How many one-node jobs of the smallest instance type fit in parallel, at most 32."""
+        """Maximum number of parallel one-node jobs of the smallest instance type, up to 32."""
         smallest = min(VCPUS_BY_INSTANCE_TYPE.values())
         return min(_MOST_JOBS, max(1, int(self._cores / smallest + _ROUNDING)))
 

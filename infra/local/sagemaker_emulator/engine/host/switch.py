@@ -202,7 +202,7 @@ def _carries(client: socket.socket, peer: socket.socket) -> str | None:
 
 
 def main(write: Callable[[str], object] = sys.stdout.write) -> None:
-    """Write why this machine cannot create a network and why it cannot delay packets, as JSON.
+    """Write, as JSON, why this machine cannot create a network and why it cannot delay packets.
 
     A reason is null if the machine can.
     """

@@ -210,7 +210,7 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
 
 
 def python_name() -> str:
-    """Return a name for this Python and platform, to which compiled packages are specific."""
+    """Return a name for this Python and platform, since compiled packages are specific to both."""
     return (
         f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
     )

@@ -71,7 +71,7 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
 
 
 def _copy_venv(base: Path, venv: Path) -> None:
-    """Copy the base image's environment, with hard links to its packages to save space.
+    """Copy the base image's environment, but hard-link its packages to save space.
 
     Installers replace files instead of writing into them, so the base image stays unchanged. Files
     that contain the path of the base environment, such as scripts, are rewritten.
@@ -118,7 +118,7 @@ def _install(install: PlacedInstall, target: Target) -> None:
 
 
 def _is_hashed(install: PlacedInstall) -> bool:
-    """Return True if every package has hashes, in which case its source does not matter."""
+    """Return True if every package has hashes, so its source does not matter."""
     lines = [line for path in install.requirement_files for line in requirement_lines(path)]
     return not install.packages and all(
         re.match(r"\w", line) and "--hash=" in line for line in lines

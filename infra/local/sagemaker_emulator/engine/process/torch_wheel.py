@@ -34,7 +34,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """The PyTorch project's index of wheels without CUDA."""
 PIP_OPTIONS = ("--no-input", "--progress-bar", "off", "--disable-pip-version-check")
 IMPATIENT = ("--timeout", "15", "--retries", "1")
-"""pip options for the CPU wheel, with which pip gives up on a silent index after 30 s."""
+"""pip options for the CPU wheel that make pip give up on a silent index after 30 s."""
 _SIZING_SECONDS = 60.0
 _FAMILY = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -161,7 +161,7 @@ def _without_cuda(line: str) -> str:
 def _download(
     target: Target, phase: str, argv: Sequence[str], may_fail: bool = False
 ) -> tuple[DownloadSummary, ImageBuildError | None]:
-    """Run a download and return its summary and, if it `may_fail`, its error or None."""
+    """Run a download and return its summary and, if it `may_fail`, the error (None if none)."""
     fetched = DownloadSummary(target.run.on_line)
     try:
         target.command(phase, argv, replace(target.run, on_line=fetched.feed))

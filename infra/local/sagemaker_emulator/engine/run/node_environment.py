@@ -158,7 +158,7 @@ def barrier_folder(node: Node) -> Path:
 
 
 def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
-    """Return the command in the request, or else `train` in the image.
+    """Return the command in the request or, if there is none, `train` in the image.
 
     A job that brings code gets a separate Python per node to install into. Paths of image files in
     the request's command are mapped to the node's copies.

@@ -1,4 +1,4 @@
-"""The files of a job: one tree per node, laid out like /opt/ml, with configuration files.
+"""The files of a job: one tree per node, laid out like /opt/ml, including configuration files.
 
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
                           files    the image's other files, by absolute path
@@ -67,14 +67,14 @@ def in_node(path: str, node: Node) -> str:
 def in_image(path: str, node: Node) -> str:
     """Map a path in the image to the node's tree, and return other paths unchanged.
 
-    Unlike in_node, this keeps paths in /opt/ml, since nodes with a private /opt/ml use that name.
+    Unlike in_node, this keeps paths in /opt/ml, which are valid in nodes with a private /opt/ml.
     """
     copied = node_folder(node) / "files" / path.strip("/")
     return str(copied) if path.startswith("/") and path.strip("/") and copied.exists() else path
 
 
 def make_working_folder(path: str, node: Node) -> Path:
-    """Create the folder that `path` maps to, or else the node's home folder, and return it."""
+    """Create and return the folder that `path` maps to; if it maps to none, the node's home."""
     found = in_node(path, node)
     folder = node_folder(node) / "home" if found == path else Path(found)
     folder.mkdir(parents=True, exist_ok=True)
