@@ -67,6 +67,8 @@ MOST_ERROR = 0.03
 """Maximum difference between T and the sum of the parts, as a share of T."""
 LEAST_POINTS, LEAST_POINTS_OF_SINGLE_RUNS = 0.02, 0.05
 """Minimum loss of efficiency for its cause to be named, with and without an interval."""
+_MOST_EXCHANGE = 100.0
+"""Exchanges that would take longer than this multiple of T have wrong numbers, or infinite ones."""
 _NOT_OF_STEPS: tuple[Name, ...] = ("start", "evaluation", "checkpoint")
 _OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
 """Parts that often only rank 0 spends time on, while the other ranks wait."""
@@ -519,7 +521,11 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
 
 
 def _mean_exchange(runs: Sequence[RunBudget], seconds: float) -> WholeExchange | None:
-    known = [run.exchange for run in runs if run.exchange is not None]
+    known = [
+        run.exchange
+        for run in runs
+        if run.exchange is not None and sum(run.exchange[:2]) <= _MOST_EXCHANGE
+    ]
     if not known:
         return None
     latency, transfer, last = map(fmean, zip(*known, strict=True))

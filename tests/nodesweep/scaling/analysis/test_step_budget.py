@@ -286,8 +286,8 @@ def test_the_parts_of_a_probe_grow_to_those_of_a_whole_run_by_hand(make_outcome)
     assert [sum(part.by_run) for part in count.parts if part.name == "data"] == [seconds["data"]]
 
 
-def with_network(ranks):
-    return metrics({**ranks[0], "network": NETWORK}, *ranks[1:])
+def with_network(ranks, **changed):
+    return metrics({**ranks[0], "network": {**NETWORK, **changed}}, *ranks[1:])
 
 
 def test_the_whole_exchange_of_a_run_is_that_of_the_steps_that_were_split(make_outcome):
@@ -300,6 +300,24 @@ def test_the_whole_exchange_of_a_run_is_that_of_the_steps_that_were_split(make_o
     [unknown] = budget_of([run(make_outcome, 2, 10.0, ranks)]).counts
     assert unknown.exchange is None
     assert "exchange" not in unknown.model_dump()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"exchanges": 10**306},
+        {"exchanges": 10**308, "bucket_bytes": [1e308]},
+        {"bucket_bytes": [1e306]},
+        {"all_reduce": [[1, 1e308], [2, 1e308], [3, 1e308]]},
+        {"bucket_bytes": [1e308], "all_reduce": [[1, 1], [2, 2], [3, 1e308]]},
+    ],
+)
+def test_an_impossible_exchange_is_unknown(make_outcome, changed):
+    """A number in metrics.json may be so large that its products are infinite."""
+    ranks = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    known = replace(run(make_outcome, 2, 10.0, ranks), metrics=with_network(ranks, **changed))
+    [count] = budget_of([known]).counts
+    assert count.exchange is None
 
 
 def test_the_whole_exchange_of_a_probe_grows_as_the_parts_of_its_steps(make_outcome):
