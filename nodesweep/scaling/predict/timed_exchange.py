@@ -59,13 +59,15 @@ def span_of_exposed(
         there: The backward pass at the predicted place.
 
     Returns:
-        None if more is exposed than the exchange takes, if no backward pass was measured, or
-        between the measured places.
+        None if more is exposed than the exchange takes, if it takes longer than the backward pass
+        and the exposed part together, if no backward pass was measured, between the measured
+        places, or if the number of processes does not grow with them.
     """
-    alone = np.array([sum(each[:2]) for each in exchanges])
-    if processes < sizes[-1] or (exposed[0] > _MOST * alone).any() or not backward.all():
+    alone, last = np.array([sum(each[:2]) for each in exchanges]), exchanges[-1].last_share
+    is_known = (exposed[0] / _MOST <= alone) & (_LEAST * alone <= exposed[0] + backward)
+    is_growing = min(sizes) > 1 and list(sizes) == sorted(set(sizes)) and processes >= sizes[-1]
+    if not (is_growing and 0 <= last <= 1 and (is_known & (alone > 0) & (backward > 0)).all()):
         return None
-    last = exchanges[-1].last_share
     shares = {factor: _hiding(factor * alone, last, exposed, backward) for factor in _FACTORS}
     apart = {factor: float((low - high)[0]) for factor, (low, high) in shares.items()}
     closest = max(0.0, min(apart.values()))
@@ -105,7 +107,7 @@ def _powers(exchanges: Sequence[Exchange], sizes: Sequence[int]) -> Sequence[flo
     first, last = exchanges[0].latency, exchanges[-1].latency
     if len(sizes) == 1 or min(first, last) <= 0:
         return _POWERS
-    power = math.log(last / first) / math.log((sizes[-1] - 1) / (sizes[0] - 1))
+    power = (math.log(last) - math.log(first)) / math.log((sizes[-1] - 1) / (sizes[0] - 1))
     power = min(max(power, 0.0), _LARGEST_POWER)
     return (power,) if power <= 1 else (1.0, power)
 

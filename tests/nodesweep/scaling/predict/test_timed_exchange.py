@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,35 @@ def test_each_draw_has_its_own_span():
     )
     assert found.middle.shape == (2,)
     assert found.middle[0] < found.middle[1]
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 2), (2, 2), (4, 2)])
+def test_node_counts_that_add_no_processes_are_not_compared(sizes):
+    exchanges = [Exchange(0.5, 0.5, LAST)] * len(sizes)
+    assert span(exchanges, sizes, 8, [0.5] * len(sizes)) is None
+
+
+@pytest.mark.parametrize(
+    "exchanges",
+    [
+        [Exchange(0.0, 0.0, LAST), Exchange(0.5, 0.5, LAST)],
+        [Exchange(1e-320, 0.5, LAST), Exchange(1e308, 0.5, LAST)],
+        [Exchange(-1.0, 0.5, LAST), Exchange(0.5, 0.5, LAST)],
+        [Exchange(math.inf, 0.5, LAST), Exchange(0.5, 0.5, LAST)],
+        [Exchange(0.5, 0.5, 1e308), Exchange(0.5, 0.5, 1e308)],
+    ],
+    ids=["0 s", "far above the step's time", "negative", "infinite", "no share"],
+)
+def test_impossible_times_of_a_report_are_not_used(exchanges):
+    with np.errstate(all="raise"):
+        assert span(exchanges, (2, 4), 8, [0.0, 0.5]) is None
+
+
+def test_an_exchange_longer_than_what_could_hide_it_was_delayed_when_it_was_timed():
+    """A backward pass of 2 s and 1 s after it leave no time for an exchange of 10 s."""
+    slow, likely = (Exchange(0.0, seconds, LAST) for seconds in (10.0, 3.0))
+    assert span([slow], (2,), 4, [1.0]) is None
+    assert span([likely], (2,), 4, [1.0]) is not None
 
 
 @pytest.mark.parametrize(
