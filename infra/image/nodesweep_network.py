@@ -23,7 +23,8 @@ TIMED = "NODESWEEP_ALL_REDUCES"  # environment variable with the times, for a jo
 SIZES_BYTES = tuple(4**power for power in range(6, 13))  # 4 KiB to 16 MiB
 LONG_SECONDS = 0.05
 _REPEATS = 4
-_FIRST_BUCKET_BYTES = 1 << 20  # of DistributedDataParallel, unless a size was chosen
+# Of DistributedDataParallel; from PyTorch 2.4 on, only if no size was chosen.
+_FIRST_BUCKET_BYTES = 1 << 20
 
 
 def time_all_reduces(torch, group=None):
@@ -143,7 +144,7 @@ def _limits(model):
     """Return the bytes that fill each bucket; the last number is for all further buckets."""
     cap = model.bucket_bytes_cap
     if getattr(model, "bucket_bytes_cap_default", True):
-        return [min(_FIRST_BUCKET_BYTES, cap), cap]
+        return [_FIRST_BUCKET_BYTES, cap]
     return list(getattr(model, "bucket_bytes_cap_list", ())) or [cap]
 
 

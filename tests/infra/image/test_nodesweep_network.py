@@ -166,6 +166,12 @@ def test_buckets_are_those_of_distributed_data_parallel() -> None:
     assert [each // MEGA for each in found["bucket_bytes"]] == [3, 4, 50, 3]
 
 
+def test_before_pytorch_2_4_the_first_bucket_also_holds_1_mib_if_the_others_hold_less() -> None:
+    parameters = [parameter(MEGA // 4) for _ in range(6)]
+    found = network_of(model(*parameters, bucket_bytes_cap=MEGA // 2))
+    assert found["bucket_bytes"] == [MEGA, MEGA // 2]
+
+
 @pytest.mark.parametrize(
     "models",
     [
