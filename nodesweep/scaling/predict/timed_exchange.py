@@ -29,8 +29,9 @@ _ABOVE_LAST = 1.25
 """An exposed part above this multiple of the last bucket's time has more than the last bucket."""
 _ALIKE = 0.1
 """Factors whose shares differ by no more than this from the best one's are equally likely."""
-_POWERS = (0.5, 1.0)
-_LARGEST_POWER = 2.0
+_POWERS, _LEAST_POWER, _LARGEST_POWER = (0.5, 1.0), 0.3, 2.0
+_LATENCY_ERROR = 1.25
+"""Factor by which the ratio of two timed latencies may be wrong."""
 
 
 class Passes(NamedTuple):
@@ -73,15 +74,16 @@ def span_of_exposed(
     closest = max(0.0, min(apart.values()))
     agreed = [factor for factor in _FACTORS if apart[factor] <= closest + _ALIKE]
     nearest = min(agreed, key=lambda factor: abs(math.log(factor)))
+    powers, bounds = _powers(exchanges, sizes)
     likely, every = [], []
-    for factor, power in product(agreed, _powers(exchanges, sizes)):
+    for factor, power in product(agreed, (*powers, *bounds)):
         took = np.maximum(factor * alone, exposed)
         for place, exchange in enumerate(exchanges):
             grown = _grown(exchange, sizes[place], processes, power) / alone[place]
             longer = grown * took[:, place]
             for share in shares[factor]:
                 every.append(np.maximum(last * longer, longer - share * there.bound))
-                if factor == nearest and place == len(exchanges) - 1:
+                if factor == nearest and power in powers and place == len(exchanges) - 1:
                     likely.append(np.maximum(last * longer, longer - share * there.likely))
     found = np.array(every)
     return Span(found.min(axis=0), np.mean(likely, axis=0), found.max(axis=0))
@@ -102,14 +104,22 @@ def _hiding(
     return hidden.max(axis=1), np.where(is_last, 1.0, hidden).min(axis=1)
 
 
-def _powers(exchanges: Sequence[Exchange], sizes: Sequence[int]) -> Sequence[float]:
-    """Return the powers of W − 1 by which latency may grow."""
+def _powers(
+    exchanges: Sequence[Exchange], sizes: Sequence[int]
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the likely powers of W − 1 by which latency grows, and bounds of the power.
+
+    A latency that grew faster than a ring's is partly competition for CPUs, which further nodes may
+    not increase, so a ring's power is likely, too.
+    """
     first, last = exchanges[0].latency, exchanges[-1].latency
     if len(sizes) == 1 or min(first, last) <= 0:
-        return _POWERS
-    power = (math.log(last) - math.log(first)) / math.log((sizes[-1] - 1) / (sizes[0] - 1))
-    power = min(max(power, 0.0), _LARGEST_POWER)
-    return (power,) if power <= 1 else (1.0, power)
+        return _POWERS, (_LEAST_POWER,)
+    grown = math.log((sizes[-1] - 1) / (sizes[0] - 1))
+    power = min(max((math.log(last) - math.log(first)) / grown, 0.0), _LARGEST_POWER)
+    likely = (power,) if power <= 1 else (1.0, power)
+    error = math.log(_LATENCY_ERROR) / grown
+    return likely, (max(0.0, likely[0] - error), power + error)
 
 
 def _grown(exchange: Exchange, size: int, processes: int, power: float) -> float:

@@ -32,7 +32,7 @@ def span(exchanges, sizes, processes, exposed, backward=2.0, there=2.0):
 
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 4), (2, 4, 8)])
-@pytest.mark.parametrize("power", [0.6, 1.0])
+@pytest.mark.parametrize("power", [0.35, 0.6, 1.0])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 1.0])
 @pytest.mark.parametrize("factor", [0.9, 1.0, 1.3, 1.9])
 def test_the_bounds_contain_the_exposed_part(sizes, power, share, factor):
@@ -50,6 +50,14 @@ def test_several_node_counts_determine_the_latency(power):
     found = span(exchanges, (2, 4), 8, [sum(each[:2]) for each in exchanges])
     there = whole(8, power=power, transfer=0.5, latency=0.5)
     assert found.middle[0] == pytest.approx(sum(there[:2]))
+
+
+@pytest.mark.parametrize("error", [1 / 1.2, 1.2])
+def test_the_bounds_allow_for_an_error_of_the_timed_latencies(error):
+    true = [whole(size, transfer=0.0, latency=1.0, power=0.6) for size in (2, 4)]
+    timed = [true[0], true[1]._replace(latency=true[1].latency * error)]
+    found = span(timed, (2, 4), 16, [sum(each[:2]) for each in true], backward=100.0, there=100.0)
+    assert found.low[0] <= 15**0.6 <= found.high[0]
 
 
 def test_one_node_count_leaves_the_latency_between_a_trees_and_a_rings():
