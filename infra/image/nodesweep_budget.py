@@ -155,7 +155,10 @@ class Budget:
     def end_backward(self):
         """Record the end of a backward pass."""
         self._lap("reduction" if self._marked else "unsplit")
-        network.after_backward()
+        try:
+            network.after_backward(sys.modules["torch"])
+        except Exception:  # the split goes on
+            network.refuse()
         self._in_backward, self._place = False, "other"
         if self._handle is not None:
             self._handle.remove()
@@ -304,7 +307,7 @@ def install(torch, is_compiling):
     if torch.distributed.is_available():
         _time_calls(torch.distributed, COLLECTIVES, "collectives", is_compiling)
         _time_calls(torch.distributed.Work, ["wait"], "collectives", is_compiling)
-        install_network(torch, is_compiling)
+        install_network(torch)
 
 
 def watch_saves(module):

@@ -7,7 +7,7 @@ first that takes LONG_SECONDS or more: about 1 s at most on a network with a ste
 
 Only processes that are certain to do it together may time all-reduces: the shipped program's, and
 the processes that nodesweep_exchange.py starts before a job's own program. In the program, nothing
-is sent; its only DistributedDataParallel is observed when it is constructed, and its exchanges are
+is sent; its only DistributedDataParallel is examined at its first exchange, and its exchanges are
 counted.
 """
 
@@ -76,26 +76,27 @@ class Network:
         self._model, self._buckets, self._world_size = None, [], None
         self._exchanges = 0
 
-    def watch(self, torch, model):
-        """Record the gradients' buckets of a DistributedDataParallel that was just constructed."""
+    def watch(self, model):
+        """Observe a DistributedDataParallel, which is still being constructed."""
         self._models += 1
-        self._is_usual = self._is_usual and _is_usual(torch, model)
-        parameters = [each for each in model.module.parameters() if each.requires_grad]
-        self._buckets = _fill_buckets(
-            [each.numel() * each.element_size() for each in reversed(parameters)], _limits(model)
-        )
-        self._world_size = torch.distributed.get_world_size(model.process_group)
         self._model = weakref.ref(model)
 
     def refuse(self):
         """Record that gradients are exchanged in a different way."""
         self._is_usual = False
 
-    def after_backward(self):
+    def after_backward(self, torch):
         """Count the exchange of a backward pass, unless it only accumulated gradients."""
         model = self._model and self._model()
-        if model is not None and model.require_backward_grad_sync:
-            self._exchanges += 1
+        if model is None or not self._is_usual or not model.require_backward_grad_sync:
+            return
+        if not self._exchanges:
+            self._is_usual = _is_usual(torch, model)
+            self._world_size = torch.distributed.get_world_size(model.process_group)
+            parameters = [each for each in model.module.parameters() if each.requires_grad]
+            sizes = [each.numel() * each.element_size() for each in reversed(parameters)]
+            self._buckets = _fill_buckets(sizes, _limits(model))
+        self._exchanges += 1
 
     def facts(self):
         """Return the gradients' buckets, the seconds by size, and the exchanges of split passes.
@@ -159,24 +160,20 @@ def _fill_buckets(tensors_bytes, limits_bytes):
     return [*buckets, filling] if filling else buckets
 
 
-def install(torch, is_compiling):
+def install(torch):
     """Watch each DistributedDataParallel that is constructed; nothing is sent."""
     wrapper = torch.nn.parallel.DistributedDataParallel
-    construct, register = wrapper.__init__, wrapper.register_comm_hook
+    register = wrapper.register_comm_hook
 
-    @functools.wraps(construct)
-    def __init__(self, *args, **kwargs):
-        construct(self, *args, **kwargs)
-        if is_compiling():
-            return
-        try:
-            network.watch(torch, self)
-        except Exception:  # the program is not concerned
-            network.refuse()
+    def watch(module, name, submodule):
+        if name == "module" and isinstance(module, wrapper):
+            network.watch(module)
+
+    torch.nn.modules.module.register_module_module_registration_hook(watch)
 
     @functools.wraps(register)
     def register_comm_hook(self, *args, **kwargs):
         network.refuse()
         return register(self, *args, **kwargs)
 
-    wrapper.__init__, wrapper.register_comm_hook = __init__, register_comm_hook
+    wrapper.register_comm_hook = register_comm_hook

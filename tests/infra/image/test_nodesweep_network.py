@@ -118,7 +118,8 @@ def network_of(*models: SimpleNamespace, timed: Any = TIMED) -> Any:
     network = Network()
     network.timed = timed
     for each in models:
-        network.watch(Torch(0, 0), each)
+        network.watch(each)
+        network.after_backward(Torch(0, 0))
     return network.facts().get("network")
 
 
@@ -207,49 +208,46 @@ def test_times_of_other_processes_are_in_a_variable(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(nodesweep_network.TIMED, json.dumps(TIMED))
     found = network_of(model(parameter(MEGA)), timed=None)
     assert found == {
-        "bucket_bytes": [MEGA], "all_reduce": TIMED["all_reduce"], "exchanges": 0,
+        "bucket_bytes": [MEGA], "all_reduce": TIMED["all_reduce"], "exchanges": 1,
     }  # fmt: skip
     monkeypatch.setenv(nodesweep_network.TIMED, "{")
     assert network_of(model(parameter(MEGA)), timed=None) is None
 
 
 def test_a_pass_that_accumulates_gradients_exchanges_nothing() -> None:
-    network, wrapped = Network(), model(parameter(MEGA))
+    network, wrapped, torch = Network(), model(parameter(MEGA)), Torch(0, 0)
     network.timed = TIMED
-    network.after_backward()
-    network.watch(Torch(0, 0), wrapped)
+    network.after_backward(torch)
+    network.watch(wrapped)
     for wrapped.require_backward_grad_sync in (False, True, False, True, True):
-        network.after_backward()
+        network.after_backward(torch)
     assert network.facts()["network"]["exchanges"] == 3
     del wrapped
     gc.collect()
-    network.after_backward()
+    network.after_backward(torch)
     assert network.facts()["network"]["exchanges"] == 3
 
 
-def test_an_error_leaves_the_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_makes_the_exchange_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     class DistributedDataParallel:
-        def __init__(self, module: str) -> None:
-            self.module = module
-
         def register_comm_hook(self, state: object, hook: object) -> str:
             return "registered"
 
-    wrapper = DistributedDataParallel
-    parallel = SimpleNamespace(parallel=SimpleNamespace(DistributedDataParallel=wrapper))
+    hooks: list[Any] = []
+    module = SimpleNamespace(register_module_module_registration_hook=hooks.append)
+    parallel = SimpleNamespace(DistributedDataParallel=DistributedDataParallel)
+    modules = SimpleNamespace(module=module)
+    install(SimpleNamespace(nn=SimpleNamespace(parallel=parallel, modules=modules)))
+    assert len(hooks) == 1
     monkeypatch.setattr(nodesweep_network, "network", network := Network())
-    install(SimpleNamespace(nn=parallel), lambda: False)
-    made = wrapper("a module")
-    assert (made.module, network.facts()) == ("a module", {})
-    assert made.register_comm_hook(None, None) == "registered"
-
-
-def test_a_hook_makes_the_exchange_unknown() -> None:
-    network = Network()
     network.timed = TIMED
-    network.watch(Torch(0, 0), model(parameter(MEGA)))
+    hooks[0](wrapped := model(parameter(MEGA)), "module", None)  # not of this class
+    network.after_backward(Torch(0, 0))
+    assert network.facts() == {}
+    network.watch(wrapped)
+    network.after_backward(Torch(0, 0))
     assert network.facts()
-    network.refuse()
+    assert DistributedDataParallel().register_comm_hook(None, None) == "registered"
     assert network.facts() == {}
 
 
