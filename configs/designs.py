@@ -259,10 +259,15 @@ class _Predict(DesignRules):
                 f" {FURTHEST_PREDICTED}x the largest measured one; add larger counts, or set"
                 " design: full"
             )
-        if sweep.arm_count > 1:
+        if sweep.variants is not None:
             return (
-                f"{sweep.arms_field} is {list(sweep.arm_names)}, but design: predict"
-                f" supports one {sweep.arm_kind}; set design: probe or full, or remove it"
+                f"variants is {list(sweep.arm_names)}, but design: predict supports only"
+                " instance_types; set design: probe or full, or remove it"
+            )
+        if sweep.confirm is not None and sweep.instance_types is not None:
+            return (
+                f"confirm is {sweep.confirm}, but instance_types is {list(sweep.arm_names)}; to"
+                " confirm a prediction, use a sweep of its type alone, without instance_types"
             )
         if sweep.confirm is not None and sweep.confirm not in predicted:
             return f"confirm is {sweep.confirm}; use a node count that is predicted: {predicted}"
@@ -339,16 +344,19 @@ class _Predict(DesignRules):
         # imported here so that code that needs only a design's name loads quickly
         from nodesweep.configs.catalogue import UnknownInstanceType
 
-        try:
-            instance = config.node_type(training.instance_type)
-        except UnknownInstanceType:
-            return None  # preflight refuses it
-        if instance.accelerators:
-            return (
-                f"training.instance_type is {training.instance_type}, which has accelerators, but"
-                " sweep.design: predict supports CPU nodes only; set sweep.design:"
-                " probe, sequential or full"
-            )
+        for name in config.instance_types:
+            try:
+                instance = config.node_type(name)
+            except UnknownInstanceType:
+                continue  # preflight refuses it
+            if instance.accelerators:
+                several = config.sweep.instance_types is not None
+                return (
+                    f"{'sweep.instance_types has' if several else 'training.instance_type is'}"
+                    f" {name}, which has accelerators, but"
+                    " sweep.design: predict supports CPU nodes only; set sweep.design:"
+                    f" probe{'' if several else ', sequential'} or full"
+                )
         return None
 
 

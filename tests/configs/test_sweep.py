@@ -78,7 +78,12 @@ def test_a_written_config_reads_back(make_config, sweep):
         },  # 2 counts twice, and the confirming run
         {"sweep": PREDICT | {"node_counts": [1, 2]}},
         {"sweep": PREDICT | {"node_counts": [4]}},
-        {"sweep": PREDICT | {"instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}},
+        {"sweep": PREDICT | {"variants": [{"name": "bf16", "set": {"training.steps": 9}}]}},
+        {"sweep": PREDICT | {"instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"], "confirm": 8}},
+        {
+            "sweep": PREDICT | {"instance_types": ["ml.m5.xlarge", "ml.g5.xlarge"]},
+            "training": {"instance_type": "ml.m5.xlarge"},
+        },
         {"sweep": PREDICT, "training": {"spot": {"max_wait_seconds": 7200}}},
         {"sweep": PREDICT, "training": {"measure": "off", "source_dir": "code"}},
         {"sweep": PREDICT, "training": {"instance_type": "ml.g5.xlarge"}},

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> None:
-    """Exit if the sweep makes no predictions, or if the command does not wait for them (--detach).
+    """Exit if the sweep predicts nothing or for several types, or if the command can't wait for it.
 
     Raises:
         PreflightRefused: The sweep is new, and preflight would refuse to confirm its largest node
@@ -30,6 +30,14 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> No
         fail(
             f"--confirm: sweep.design is {config.sweep.design}, which predicts no node count; set"
             " sweep.design: predict",
+            BAD_INPUT,
+        )
+    if config.sweep.arm_count > 1:
+        fail(
+            f"--confirm: sweep.instance_types is {list(config.sweep.arm_names)}, but only the"
+            " prediction of a single type can be confirmed; run without --confirm, then a sweep of"
+            " the chosen type alone: --set sweep.instance_types=null --set"
+            " training.instance_type=TYPE --confirm",
             BAD_INPUT,
         )
     if is_resume or config.sweep.confirm is not None:

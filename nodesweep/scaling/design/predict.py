@@ -13,6 +13,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from nodesweep.scaling import names
+from nodesweep.scaling.arms import Key, arms_of
 from nodesweep.scaling.design.base import Attempt, Design, Measured, Progress
 from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost
 from nodesweep.scaling.design.probe import LEAST_PROBE_STEPS, REFERENCE_STEPS, projected_notes
@@ -21,6 +23,8 @@ from nodesweep.scaling.formats import format_percent, join_words, nodes_text, on
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig
     from nodesweep.scaling.analysis.rows import SummaryRow
+    from nodesweep.scaling.instances.progress import SweepProgress
+    from nodesweep.scaling.outcome.outcome import JobOutcome
     from nodesweep.scaling.report.model import ScalingReport
     from nodesweep.scaling.rules.rule import Facts
 
@@ -53,6 +57,26 @@ class Predict(Design):
         left = tuple(point for point in points if point not in ended)
         return Progress(points, left, (), reason if left else "all requested runs have ended")
 
+    def progress_of_arms(
+        self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
+    ) -> SweepProgress:
+        """Request the runs of each instance type, as progress() does for a single one."""
+        # late imports: both use this module
+        from nodesweep.scaling.instances.arms import outcomes_by_arm
+        from nodesweep.scaling.instances.progress import SweepProgress
+
+        ended = outcomes_by_arm(config, outcomes)
+        asked: list[Key] = []
+        left: list[Key] = []
+        for arm in arms_of(config):
+            attempts = [Attempt(one.nodes, one.repeat, None, False) for one in ended.get(arm, ())]
+            own = self.progress(config.of_arm(arm.name), (), attempts)
+            asked += [Key(arm, *point) for point in own.points]
+            left += [Key(arm, *point) for point in own.next_points]
+        reason = f"{join_words(_predicted(config))} nodes of each type are predicted from these"
+        ended_text = "all requested runs have ended"
+        return SweepProgress(tuple(asked), tuple(left), reason if left else ended_text)
+
     def predict(self, config: BenchmarkConfig, report: ScalingReport) -> ScalingReport:
         """Return the report with predictions for the node counts that were not measured.
 
@@ -77,8 +101,7 @@ class Predict(Design):
             return report.model_copy(update={"headline": headline, "caveats": (why,)})
         headline = qualified(report.platform.kind, prediction.headline)
         if prediction.next_job is not None:
-            command = f"`nodesweep run CONFIG --resume {report.sweep_id} --confirm`"
-            headline = f"{headline.rstrip('.')}: {command}."
+            headline = f"{headline.rstrip('.')}: `{confirm_command(report)}`."
         return report.model_copy(
             update={
                 "headline": headline,
@@ -95,7 +118,9 @@ class Predict(Design):
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
         """Return a line on the predicted node counts and, for short jobs, one on their length."""
         runs = one_or_more(confirming_runs(config), "run")
-        last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding node count"
+        last = f"; --confirm adds {runs} at the deciding node count"
+        if config.sweep.confirm or config.sweep.arm_count > 1:
+            last = ""
         lines = [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
         if config.ends_early(1):
             share = format_percent(config.sweep.probe_ends.max_share or 1.0)
@@ -111,17 +136,20 @@ class Predict(Design):
         if sweep.design != self.name:
             return None
         least = share = 1.0
-        steps = ""
+        last = 0.0
+        notes: list[str] = []
+        if sweep.arm_count == 1:
+            last = full_cost([sweep.confirm or sweep.node_counts[-1]], confirming_runs(config))
+            notes = ["the most includes --confirm"]
         if config.ends_early(1):
             of_share = math.ceil((sweep.probe_ends.max_share or 1.0) * REFERENCE_STEPS)
             most = max(LEAST_PROBE_STEPS, min(sweep.probe_ends.max_steps, of_share))
             least, share = (each / REFERENCE_STEPS for each in (LEAST_PROBE_STEPS, most))
-            steps = f", jobs of {most:,} of {REFERENCE_STEPS:,} steps"
-        usual = full_cost(sweep.measured_counts, sweep.arm_repeats)
-        last = full_cost([sweep.confirm or sweep.node_counts[-1]], confirming_runs(config))
+            notes.append(f"jobs of {most:,} of {REFERENCE_STEPS:,} steps")
+        usual = full_cost(sweep.measured_counts, sweep.arm_repeats) * sweep.arm_count
         cost = DesignCost(usual * least, usual * share, (usual + last) * share)
         label = f"predict, {pluralize(sweep.arm_repeats, 'repeat')}"
-        return Estimate(label, cost, f"predict: the most includes --confirm{steps}; ")
+        return Estimate(label, cost, f"predict: {', '.join(notes)}; " if notes else "")
 
     def program_hints(self, facts: Facts) -> Iterator[str]:
         """Yield a hint on the setting that keeps the shipped program's jobs from ending early."""
@@ -149,6 +177,20 @@ def confirming_runs(config: BenchmarkConfig) -> int:
     That is one full run or, if jobs finish early, as many runs as at each measured node count.
     """
     return config.sweep.arm_repeats if config.ends_early(1) else 1
+
+
+def confirm_command(report: ScalingReport) -> str:
+    """Return the command that confirms a prediction of a report.
+
+    For one of several instance types, it starts a sweep of that type alone.
+    """
+    key = names.parse_job_name(report.points[0].job_name)
+    if key is None or not key.arm:
+        return f"nodesweep run CONFIG --resume {report.sweep_id} --confirm"
+    return (
+        "nodesweep run CONFIG --set sweep.instance_types=null --set"
+        f" training.instance_type={report.platform.instance_type} --confirm"
+    )
 
 
 def _is_timed(row: SummaryRow) -> bool:

@@ -56,6 +56,12 @@ class JudgedCell:
     cell: Cell
     count: MeasuredCount
     judged: JudgedCount
+    is_predicted: bool = False
+
+    @property
+    def text(self) -> str:
+        """The cell in words, such as "4 x ml.g5.xlarge" or "8 x ml.g5.xlarge (predicted)"."""
+        return f"{self.cell.text} (predicted)" if self.is_predicted else self.cell.text
 
     @property
     def answer(self) -> Answer:
@@ -78,7 +84,8 @@ class JudgedCell:
         cost = "cost unknown" if self.usd is None else format_usd(self.usd)
         per = self.count.row.per_result
         per_result = "" if per is None else f", expected per result, since {per.text}"
-        return f"{format_seconds(self.seconds)}, {cost}{per_result}"
+        predicted = ", predicted" if self.is_predicted else ""
+        return f"{format_seconds(self.seconds)}, {cost}{per_result}{predicted}"
 
 
 def judge_cells(
@@ -86,6 +93,7 @@ def judge_cells(
     rows_by_arm: RowsByArm,
     repeated: Collection[Cell] = (),
     samples: Collection[float] = (),
+    predicted: Collection[Cell] = (),
 ) -> list[JudgedCell]:
     """Evaluate every cell with a time against the deadline and the budget.
 
@@ -96,6 +104,7 @@ def judge_cells(
         rows_by_arm: The summary rows of each arm.
         repeated: Cells on which every node did all of the work.
         samples: Number of samples that a run processed, for each cell that counted them.
+        predicted: Cells whose rows are predictions.
     """
     goals = config.report.recommendation
     measured = {arm: measured_counts(rows) for arm, rows in rows_by_arm.items()}
@@ -118,7 +127,8 @@ def judge_cells(
             cell = Cell(arm, count.nodes)
             same = _repeated() if cell in repeated else None
             all_verdicts = (unlike, same, *verdicts) if unknown is None else (unknown, same)
-            judged.append(JudgedCell(cell, count, judged_count(count.nodes, all_verdicts)))
+            answer = judged_count(count.nodes, all_verdicts)
+            judged.append(JudgedCell(cell, count, answer, cell in predicted))
     return judged
 
 
@@ -236,7 +246,10 @@ def _is_sound(each: JudgedCell) -> bool:
 
 
 def surely_dominated(judged: Sequence[JudgedCell]) -> set[Cell]:
-    """Return the cells whose time and cost intervals are above those of a comparable cell."""
+    """Return the cells whose intervals of time and cost are above those of a comparable cell.
+
+    A predicted cell does not surely dominate any other.
+    """
     return {
         each.cell
         for each in judged
@@ -244,7 +257,7 @@ def surely_dominated(judged: Sequence[JudgedCell]) -> set[Cell]:
             _is_below(other.count.seconds_interval, each.count.seconds_interval)
             and _is_below(other.count.usd_interval, each.count.usd_interval)
             for other in judged
-            if _is_sound(other)
+            if _is_sound(other) and not other.is_predicted
         )
     }
 
@@ -285,7 +298,7 @@ def _choose(
     notes = []
     if by == "cost":
         priced = [each for each in passing if each.usd is not None]
-        unpriced = [each.cell.text for each in passing if each.usd is None]
+        unpriced = [each.text for each in passing if each.usd is None]
         if priced and unpriced:
             they = "it is" if len(unpriced) == 1 else "they are"
             notes.append(f"the cost of {join_words(unpriced)} is unknown, so {they} not ranked")
@@ -310,7 +323,7 @@ def _choose(
             by=by,
             reason=sentence(_NONE[question].format(arm=arm), *why, *notes),
         )
-    alike = [each.cell.text for each in ranked[1:] if not _is_distinguishable(chosen, each, by)]
+    alike = [each.text for each in ranked[1:] if not _is_distinguishable(chosen, each, by)]
     if alike:
         verb = "is" if len(alike) == 1 else "are"
         notes.append(f"by their intervals, {join_words(alike)} {verb} not distinguishable from it")
@@ -339,7 +352,7 @@ def _rank(each: JudgedCell, by: Key) -> tuple[float, float, int]:
 
 
 def _open_text(each: JudgedCell) -> str:
-    return f"{each.cell.text} is not ruled out: {' and '.join(each.judged.problems)}"
+    return f"{each.text} is not ruled out: {' and '.join(each.judged.problems)}"
 
 
 def _nearest(judged: Collection[JudgedCell]) -> list[str]:
@@ -348,7 +361,7 @@ def _nearest(judged: Collection[JudgedCell]) -> list[str]:
     if not failed:
         return []
     fastest = min(failed, key=lambda each: _rank(each, "time"))
-    return [f"the fastest, {fastest.cell.text}, fails: {' and '.join(fastest.judged.problems)}"]
+    return [f"the fastest, {fastest.text}, fails: {' and '.join(fastest.judged.problems)}"]
 
 
 def _is_distinguishable(one: JudgedCell, other: JudgedCell, by: Key) -> bool:

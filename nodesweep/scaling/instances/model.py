@@ -38,6 +38,12 @@ class ArmRow(_Compared):
     n_projected: int = Field(
         description="Number of used runs whose time is projected from a probe."
     )
+    predicted: bool = Field(
+        default=False,
+        exclude_if=lambda predicted: not predicted,
+        description="True: times, costs and ratios are predicted from smaller node counts, with "
+        "90% intervals of the next run; absent: they are measured or unknown.",
+    )
     train_seconds: float | None = Field(
         description="Geometric mean of train times; null if unknown."
     )
@@ -85,8 +91,8 @@ class ArmRow(_Compared):
     )
     beaten_for_sure: bool = Field(
         description=(
-            "True if the time and cost intervals of another, comparable row are entirely below "
-            "those of this row."
+            "True if the time and cost intervals of another, comparable row that is not predicted "
+            "are entirely below those of this row."
         )
     )
 
@@ -99,6 +105,11 @@ class ArmRow(_Compared):
     def text(self) -> str:
         """The row in words, such as "4 x ml.g5.xlarge" or "4 nodes with fp16"."""
         return Cell(Arm("", self.name, self.variant is not None), self.nodes).text
+
+    @property
+    def kind(self) -> str:
+        """The source of the time if no full run gave it: "predicted" or "projected"; else ""."""
+        return "predicted" if self.predicted else "projected" if self.n_projected else ""
 
     @property
     def seconds(self) -> float | None:
@@ -232,6 +243,12 @@ class InstanceComparison(Part):
         key = names.parse_job_name(job_name)
         by_code = {names.arm_code(place): name for place, name in enumerate(self.names)}
         return None if key is None else by_code.get(key.arm)
+
+    @property
+    def chosen(self) -> ArmRow | None:
+        """The recommended row, or None if nothing is recommended."""
+        name, nodes = self.answers[0].name, self.answers[0].nodes
+        return next((arm for arm in self.arms if (arm.name, arm.nodes) == (name, nodes)), None)
 
     @property
     def front(self) -> list[ArmRow]:

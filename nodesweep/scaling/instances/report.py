@@ -18,6 +18,7 @@ from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.arms import Arm, Cell, arms_of, main_arm
+from nodesweep.scaling.design.predict import confirm_command
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, pluralize
 from nodesweep.scaling.instances.arms import (
     arms_given_up,
@@ -48,8 +49,11 @@ from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.report.build import analyse
 from nodesweep.scaling.report.headline import qualified
 from nodesweep.scaling.report.model import ScalingReport, SweepCosts
+from nodesweep.scaling.report.predictions.predict import rows_judged
 from nodesweep.scaling.secrets import hide_in_config
 
+UNPREDICTED = "no prediction with an interval"
+"""The reason of a row that is neither measured nor predicted."""
 Reports = Mapping[Arm, ScalingReport]
 """The report of each arm, in the config's order; arms without an outcome are absent."""
 
@@ -119,11 +123,19 @@ def _combine_reports(
         for each in find_repeated(report.summary, report.points)
     ]
     samples = samples_by_cell(reports)
+    rows_by_arm = {arm: rows_judged(report) for arm, report in reports.items()}
+    predicted = {
+        Cell(arm, row.nodes): row
+        for arm, rows in rows_by_arm.items()
+        for row in rows
+        if row.nodes in _predicted_counts(reports[arm])
+    }
     judged = judge_cells(
         config,
-        {arm: report.summary for arm, report in reports.items()},
+        rows_by_arm,
         repeated,
         [count for count in samples.values() if count is not None],
+        predicted,
     )
     probed, *further = choose_cells(config, judged)
     chosen = probed.name or main_arm(config).name
@@ -136,7 +148,7 @@ def _combine_reports(
         variants=_variants(config),
         predicted=tuple(compare_predicted(config, reports)),
         main=main.name,
-        arms=tuple(_arm_rows(config, plan, outcomes, reports, judged)),
+        arms=tuple(_arm_rows(config, plan, outcomes, reports, judged, predicted)),
         answers=answers,
         prices=dict(prices),
         points_asked=len(asked_keys(config, outcomes)),
@@ -154,6 +166,12 @@ def _combine_reports(
     )
 
 
+def _predicted_counts(report: ScalingReport) -> list[int]:
+    if report.prediction is None or not report.prediction.judged:
+        return []
+    return [each.nodes for each in report.prediction.counts]
+
+
 def _variants(config: BenchmarkConfig) -> tuple[ComparedVariant, ...]:
     """Return base and the variants, with secrets hidden; empty if the config has no variants."""
     shown = hide_in_config(config)["sweep"].get("variants", ())
@@ -167,6 +185,7 @@ def _arm_rows(
     outcomes: Sequence[JobOutcome],
     reports: Reports,
     judged: Sequence[JudgedCell],
+    predicted: Mapping[Cell, SummaryRow],
 ) -> Iterator[ArmRow]:
     by_cell = {each.cell: each for each in judged}
     front, beaten = front_by_cell(judged), surely_dominated(judged)
@@ -177,6 +196,7 @@ def _arm_rows(
     types = dict(zip(arms_of(config), config.instance_types, strict=True))
     for cell in cells_of(config):
         row, own, planned = rows.get(cell), by_cell.get(cell), plan.by_arm[cell.arm]
+        shown = predicted.get(cell, row)
         point = next(each for each in planned.points if each.nodes == cell.nodes)
         yield ArmRow(
             instance_type=types[cell.arm],
@@ -185,30 +205,35 @@ def _arm_rows(
             n=0 if row is None else row.n,
             n_failed=0 if row is None else row.n_failed,
             n_projected=0 if row is None else row.n_projected,
-            train_seconds=None if row is None else row.train.seconds,
-            train_interval=None if row is None else row.train.seconds_interval,
-            total_usd=None if row is None else row.costs.total_usd,
-            total_usd_interval=None if row is None else row.cost_spread.interval,
-            per_result=None if row is None else row.per_result,
+            predicted=cell in predicted,
+            train_seconds=None if shown is None else shown.train.seconds,
+            train_interval=None if shown is None else shown.train.seconds_interval,
+            total_usd=None if shown is None else shown.costs.total_usd,
+            total_usd_interval=None if shown is None else shown.cost_spread.interval,
+            per_result=None if shown is None else shown.per_result,
             usd_per_hour=planned.usd_per_hour,
-            speedup=None if row is None else row.train.speedup,
-            efficiency=None if row is None else row.train.efficiency,
+            speedup=None if shown is None else shown.train.speedup,
+            efficiency=None if shown is None else shown.train.efficiency,
             world_size=point.world_size,
             global_batch_size=point.global_batch_size,
             per_replica_batch_size=point.per_replica_batch_size,
             learning_rate=point.learning_rate,
             answer=None if own is None else own.answer,
-            reason=_reason(own, row, ruled_out.get(cell)),
+            reason=_reason(own, row, ruled_out.get(cell), config.sweep.may_run(cell.nodes)),
             on_front=front.get(cell),
             beaten_for_sure=cell in beaten,
         )
 
 
-def _reason(own: JudgedCell | None, row: SummaryRow | None, ruled_out: str | None) -> str | None:
+def _reason(
+    own: JudgedCell | None, row: SummaryRow | None, ruled_out: str | None, may_run: bool
+) -> str | None:
     if ruled_out is not None:
         return ruled_out
     if own is not None:
         return " and ".join(own.judged.problems) or None
+    if not may_run and row is None:
+        return UNPREDICTED
     if row is None or not row.n:
         return "not run" if row is None or not row.n_failed else "no run completed"
     return "no program reported a train time"
@@ -224,7 +249,15 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
             f"; {len(front)} of {len(comparison.arms)} combinations are on the"
             f" time-cost front, from {_arm_text(front[0])} to {_arm_text(front[-1])}"
         )
-    if any(arm.n_projected for arm in comparison.arms):
+    predicted = [arm for arm in comparison.arms if arm.predicted]
+    is_short = any(arm.n_projected for arm in comparison.arms)
+    if predicted:
+        text += f"; {len(predicted)} of {pluralize(len(comparison.arms), 'combination')} are"
+        text += " predicted, not measured"
+        text += ", the others projected from short runs" if is_short else ""
+        if comparison.chosen in predicted:
+            text += f"; `{confirm_command(own)}` measures it"
+    elif is_short:
         check = own.check
         text += "; projected from probes"
         if check is None:
@@ -232,6 +265,9 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
         elif chosen.name is not None:
             validated = check.text_of(comparison.text_of(comparison.main, check.nodes))
             text += f", validated by a full run: {validated}"
+    missing = dict.fromkeys(arm.name for arm in comparison.arms if arm.reason == UNPREDICTED)
+    if missing:
+        text += f"; nothing is predicted for {join_words(missing)}"
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:
         text += f"; {failed} of {pluralize(jobs, 'job')} did not complete"
@@ -248,8 +284,9 @@ def _advice(chosen: ArmChoice, is_real: bool) -> str:
 
 
 def _arm_text(arm: ArmRow) -> str:
-    """Return the row in words, such as "8 x ml.g5.xlarge (3 min, $4.00)"."""
-    numbers = f"{format_seconds(arm.seconds)}, {format_usd(arm.usd)}"
+    """Return the row in words, such as "8 x ml.g5.xlarge (3 min, $4.00, predicted)"."""
+    predicted = ", predicted" if arm.predicted else ""
+    numbers = f"{format_seconds(arm.seconds)}, {format_usd(arm.usd)}{predicted}"
     return f"{arm.text} ({numbers})"
 
 
@@ -306,6 +343,12 @@ def _caveats(
     if len(clocks) > 1:
         words = join_words(sorted(clocks))
         yield f"The train times of the {comparison.word}s are on different clocks ({words})."
+    if any(arm.predicted for arm in comparison.arms):
+        command = f"`{confirm_command(own)}`"
+        yield f"To confirm a prediction, run a sweep of its type alone, such as {command}."
+    for arm, report in reports.items():
+        if report.prediction is not None and not report.prediction.judged:
+            yield f"{arm.name}: {report.prediction.headline}"
     yield from _unknown_work(reports, comparison)
     yield from own.caveats
     for arm, report in reports.items():

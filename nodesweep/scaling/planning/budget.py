@@ -127,7 +127,7 @@ def cost_bound_of_arms(
     job_usd = [
         nodes * (price.usd_per_hour or 0.0) * seconds / SECONDS_PER_HOUR
         for price in prices
-        for nodes in sweep.node_counts
+        for nodes in sweep.measured_counts
     ]
     jobs = job_usd * sweep.arm_repeats + sorted(job_usd, reverse=True)[: sweep.max_checks]
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]

@@ -278,15 +278,17 @@ def types_context(report: ScalingReport) -> dict[str, Any] | None:
     comparison = report.instances
     if comparison is None:
         return None
-    chosen = comparison.answers[0]
+    chosen = comparison.chosen
     own = {arm.name for arm in comparison.arms if arm.n or arm.n_failed}
     return {
         "table": arms_table(report, comparison),
         "predicted": predicted_table(report, comparison),
         "chosen": (
             f"No {comparison.kind}"
-            if chosen.name is None or chosen.nodes is None
-            else comparison.text_of(chosen.name, chosen.nodes)
+            if chosen is None
+            else f"{chosen.text} (predicted)"
+            if chosen.predicted
+            else chosen.text
         ),
         "kind": comparison.kind,
         "word": comparison.word,

@@ -20,7 +20,11 @@ from nodesweep.scaling.report.predictions.render import prediction_table
 from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, evenly_spaced, titled
 from nodesweep.scaling.report.tables.budget import loss_lines
 from nodesweep.scaling.report.tables.fits import extrapolation_text
-from nodesweep.scaling.report.tables.instances import brief_arms_table, predicted_table
+from nodesweep.scaling.report.tables.instances import (
+    brief_arms_table,
+    predicted_spans,
+    predicted_table,
+)
 from nodesweep.scaling.report.tables.predicted import confirmed_lines
 from nodesweep.scaling.report.tables.remedies import remedy_lines
 from nodesweep.scaling.report.tables.summary import brief_table
@@ -82,6 +86,8 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
         tables = filter(None, (table, predicted_table(report, report.instances)))
         for each in tables:
             parts += [console_table(each, title_style="bold", padding=(0, 1, 0, 0)), Text("")]
+        if spans := predicted_spans(report.instances):
+            parts += [Text(spans, style="dim"), Text("")]
     parts += [
         console_table(summary, title_style="bold", padding=(0, 1, 0, 0)),
         Text(summary.caption, style="dim"),

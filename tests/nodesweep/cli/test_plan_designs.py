@@ -36,7 +36,9 @@ def designs(text: str) -> dict[str, list[float]]:
     """Return the lowest, expected and highest node-hours of each design, then USD if the price is
     known."""
     lines = [
-        line for line in text.splitlines() if line.startswith(("full,", "sequential,", "probe,"))
+        line
+        for line in text.splitlines()
+        if line.startswith(("full,", "sequential,", "probe,", "predict,"))
     ]
     return {line.partition(",")[0]: [float(cell) for cell in line[24:].split()] for line in lines}
 
@@ -93,6 +95,18 @@ def test_a_sweep_that_predicts_shows_its_bound_and_cost_beside_a_full_sweeps(
     assert ", 20% of a full sweep's (" in text  # 3 of 15 nodes
     assert re.search(r"^full, 2 repeats .*\n(.*\n)*predict, 2 repeats", text, re.MULTILINE)
     assert "of a full sweep's" not in described(make_config())
+
+
+def test_a_sweep_that_predicts_several_types_lists_the_jobs_of_each(
+    make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
+    types = ["ml.m5.xlarge", "ml.m5.4xlarge"]
+    sweep = {"node_counts": COUNTS, "repeats": 2, "design": "predict", "instance_types": types}
+    text = described(make_config(sweep=sweep, training={"instance_type": types[0]}))
+    jobs, _, rest = text.partition("\ncost bound: ")
+    assert jobs == snapshot
+    assert ", 20% of a full sweep's (" in rest and "8 jobs" in rest.splitlines()[0]
+    assert designs(text)["predict"][0] == pytest.approx(2 * 2 * (99 + 2 * 55) / 60, abs=0.05)
 
 
 def test_one_repeat_is_one(make_config: Configs) -> None:

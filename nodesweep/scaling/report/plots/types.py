@@ -46,12 +46,16 @@ def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing
             colour,
             shape,
         )
-    _set_time_axis(drawing, [arm.train_seconds or 0.0 for arm in timed])
+        for arm in own:
+            if arm.predicted:
+                _draw_interval(drawing, (arm.nodes,) * 2, _span(arm), colour)
+    _set_time_axis(drawing, [end for arm in timed for end in _span(arm)])
     set_node_ticks(drawing, sorted({arm.nodes for arm in timed}))
     finish(drawing, "nodes", "train time (log scale)", legend_columns=2)
     drawing.numbers = "; ".join(_describe(arm, arm.train_seconds) for arm in timed)
     drawing.caption = (
         f"One curve per {comparison.kind}; speedup is within a {comparison.word}. Lower is faster."
+        + _hollow(timed)
     )
     return drawing
 
@@ -80,6 +84,9 @@ def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Draw
         points = [(arm.seconds or 0.0, arm.usd or 0.0, arm) for arm in own]
         _draw_curve(drawing, points, name, colour, shape)
         for seconds, usd, arm in points:
+            if arm.predicted:
+                _draw_interval(drawing, _span(arm), (usd, usd), colour)
+                _draw_interval(drawing, (seconds, seconds), _usd_span(arm), colour)
             drawing.axes.annotate(
                 f"{arm.nodes}",
                 (seconds, usd),
@@ -90,14 +97,15 @@ def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Draw
             )
     set_time_cost_axes(
         drawing,
-        [arm.seconds or 0.0 for arm in known],
-        [arm.usd or 0.0 for arm in known],
+        [end for arm in known for end in _span(arm, arm.seconds)],
+        [end for arm in known for end in _usd_span(arm)],
         format_usd,
     )
     finish(drawing, "train time (log scale)", "run cost, USD", legend_columns=2)
     drawing.numbers = "; ".join(_describe(arm, arm.seconds) for arm in known)
     drawing.caption = (
         "Time-cost front: nothing else is both faster and cheaper. Numbers are node counts."
+        + _hollow(known)
         + _not_drawn(comparison)
     )
     return drawing
@@ -117,17 +125,47 @@ def _draw_curve(
         [y for _, y, _ in points],
         color=COLOURS[colour],
         linewidth=1.6,
-        linestyle=DASHED if all(arm.n_projected for _, _, arm in points) else "-",
+        linestyle=DASHED if all(arm.kind for _, _, arm in points) else "-",
         marker=shape,
         label=name,
     )
+    if predicted := [(x, y) for x, y, arm in points if arm.predicted]:
+        drawing.axes.plot(
+            *zip(*predicted, strict=True),
+            linestyle="none",
+            marker=shape,
+            markeredgecolor=COLOURS[colour],
+            markerfacecolor=COLOURS["hollow"],
+        )
+
+
+def _draw_interval(
+    drawing: Drawing, across: tuple[float, ...], up: tuple[float, ...], colour: str
+) -> None:
+    drawing.axes.plot(across, up, color=COLOURS[colour], linewidth=0.9, alpha=0.7)
+
+
+def _span(arm: ArmRow, seconds: float | None = None) -> tuple[float, ...]:
+    """Return the ends of a predicted time's interval, or a measured time alone."""
+    within = arm.train_interval if arm.predicted else None
+    return (seconds or arm.train_seconds or 0.0,) if within is None else within.bounds
+
+
+def _usd_span(arm: ArmRow) -> tuple[float, ...]:
+    """Return the ends of a predicted cost's interval, or a measured cost alone."""
+    within = arm.total_usd_interval if arm.predicted else None
+    return (arm.usd or 0.0,) if within is None else within.bounds
+
+
+def _hollow(arms: Sequence[ArmRow]) -> str:
+    return " Hollow: predicted, with 90% intervals." if any(arm.predicted for arm in arms) else ""
 
 
 def _describe(arm: ArmRow, seconds: float | None) -> str:
     """Return text such as "4 x ml.g5.xlarge: 3 min, $2.00, on the front"."""
     parts = [format_seconds(seconds)]
     parts += [format_usd(arm.usd)] if arm.usd is not None else []
-    parts += ["projected"] if arm.n_projected else []
+    parts += [arm.kind] if arm.kind else []
     parts += ["on the front"] if arm.on_front else []
     return f"{arm.text}: {', '.join(parts)}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.advice import Recommendation
@@ -71,6 +72,68 @@ def predict(
     Raises:
         NotPredictable: The report, one of `batches` or a node count allows no prediction.
     """
+    seen = _look(report, asked, batches, confirming)
+    measured, outlooks, rows = seen.measured, seen.outlooks, seen.rows
+    answer = None
+    if seen.shows_noise:
+        # reports on a table of times have no config
+        goals = section(report, "report").get("recommendation") or report.provenance.get("limits")
+        rules = RecommendationConfig.model_validate(goals or {})
+        _refuse_withheld(report, rules)
+        answer = recommend(seen.judged, rules)
+    sizes = sorted({*(each.place.batch for each in measured), *seen.passes})
+    counts = tuple(
+        _count(each, row, measured, sizes) for each, row in zip(outlooks, rows, strict=True)
+    )
+    job = None
+    if answer is not None:
+        job = _next_job(answer, counts, outlooks, report, confirming)
+    return Predictions(
+        sweep_id=report.sweep_id,
+        headline=_headline(answer, counts, job, report),
+        chosen=None if answer is None or answer.chosen is None else answer.chosen.nodes,
+        measured_nodes=tuple(each.place.nodes for each in measured),
+        counts=counts,
+        judged=() if answer is None else answer.judged,
+        next_job=job,
+        checked=check_predictions(report),
+        assumes=_assumes(report, measured, counts),
+    )
+
+
+def rows_judged(report: ScalingReport) -> Sequence[SummaryRow]:
+    """Return the rows that the recommendation of a report's own predictions compares.
+
+    Without predictions that have intervals, they are the measured rows.
+    """
+    if report.prediction is None or not report.prediction.judged:
+        return report.summary
+    asked = [count.nodes for count in report.prediction.counts]
+    return _look(report, asked, confirming=1).judged
+
+
+class _Seen(NamedTuple):
+    """The measurements of a report, and the predictions from them.
+
+    `rows` has the predicted rows, and `judged` also the measured ones, all as the rules compare
+    them. `passes` has the seconds of the forward and backward pass at other batches.
+    """
+
+    measured: list[Measurement]
+    passes: Mapping[float, list[float]]
+    outlooks: list[Outlook]
+    rows: list[SummaryRow]
+    judged: list[SummaryRow]
+    shows_noise: bool
+
+
+def _look(
+    report: ScalingReport,
+    asked: Sequence[int] | None,
+    batches: Sequence[ScalingReport] = (),
+    confirming: int = 0,
+) -> _Seen:
+    """Predict the rows of the node counts; the arguments are those of predict()."""
     measured = read_measurements(report)
     places = [place_of(measured, nodes) for nodes in choose_counts(measured, asked)]
     passes: dict[float, list[float]] = {}
@@ -93,32 +156,15 @@ def predict(
     measured_rows = [
         _row(each, by_nodes[each.place.nodes], report, base, runs) for each in of_pooled
     ]
-    answer = None
-    if runs > len(measured):
-        # reports on a table of times have no config
-        goals = section(report, "report").get("recommendation") or report.provenance.get("limits")
-        rules = RecommendationConfig.model_validate(goals or {})
-        _refuse_withheld(report, rules)
-        # a node count whose runs were contended can be both predicted and measured
-        judged = by_nodes | {row.nodes: row for row in (*measured_rows, *rows)}
-        answer = recommend([judged[nodes] for nodes in sorted(judged)], rules)
-    sizes = sorted({*(each.place.batch for each in measured), *passes})
-    counts = tuple(
-        _count(each, row, measured, sizes) for each, row in zip(outlooks, rows, strict=True)
-    )
-    job = None
-    if answer is not None:
-        job = _next_job(answer, counts, outlooks, report, confirming)
-    return Predictions(
-        sweep_id=report.sweep_id,
-        headline=_headline(answer, counts, job, report),
-        chosen=None if answer is None or answer.chosen is None else answer.chosen.nodes,
-        measured_nodes=tuple(each.place.nodes for each in measured),
-        counts=counts,
-        judged=() if answer is None else answer.judged,
-        next_job=job,
-        checked=check_predictions(report),
-        assumes=_assumes(report, measured, counts),
+    # a node count whose runs were contended can be both predicted and measured
+    judged = by_nodes | {row.nodes: row for row in (*measured_rows, *rows)}
+    return _Seen(
+        measured,
+        passes,
+        outlooks,
+        rows,
+        [judged[nodes] for nodes in sorted(judged)],
+        shows_noise=runs > len(measured),
     )
 
 

@@ -12,7 +12,7 @@ from nodesweep.scaling.formats import (
     format_usd,
     format_value,
 )
-from nodesweep.scaling.instances.model import ArmRow, ComparedVariant, InstanceComparison
+from nodesweep.scaling.instances.model import ComparedVariant, InstanceComparison
 from nodesweep.scaling.report.frames import Field, model_frame, with_interval
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import (
@@ -112,7 +112,7 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
     """Return a table with a row for every instance type or variant at every node count."""
     arms = comparison.arms
     cells = format_columns(model_frame(arms, _FIELDS), _COLUMNS)
-    cells["T"] = [_projected(cell, arm) for cell, arm in zip(cells["T"], arms, strict=True)]
+    cells["T"] = [_marked(cell, arm.kind) for cell, arm in zip(cells["T"], arms, strict=True)]
     cells["verdict"] = [
         with_note("no time" if arm.answer is None else _ANSWERS[arm.answer], arm.reason)
         for arm in arms
@@ -124,6 +124,8 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
     always = [heading for heading in cells if heading not in _OPTIONAL]
     shown = without_unknown(cells, always).rename(columns={"instance type": comparison.kind})
     meanings = {**_MEANINGS, "variant": "; ".join(map(_set_text, comparison.variants))}
+    if any(arm.predicted for arm in arms):
+        meanings["T"] += "; if predicted, that of the next run"
     return Table(title, shown, meanings)
 
 
@@ -182,6 +184,16 @@ def brief_arms_table(report: ScalingReport, comparison: InstanceComparison) -> T
     return table._replace(cells=cells.map(value_of))
 
 
-def _projected(cell: str, arm: ArmRow) -> str:
-    time, _, interval = cell.partition("\n")
-    return with_note(f"{time} projected" if arm.n_projected else time, interval)
+def predicted_spans(comparison: InstanceComparison) -> str:
+    """Return the intervals of the predicted times in words; "" if none is predicted."""
+    spans = [
+        f"{arm.text} {format_interval(arm.train_interval, format_seconds)}"
+        for arm in comparison.arms
+        if arm.predicted
+    ]
+    return f"T of the next run, if predicted: {', '.join(spans)}." if spans else ""
+
+
+def _marked(cell: str, kind: str) -> str:
+    value, _, interval = cell.partition("\n")
+    return with_note(f"{value} {kind}" if kind and value != UNKNOWN else value, interval)
