@@ -64,6 +64,8 @@ _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
 )
 # The local platform stops the other nodes of a failed job, and reports that in their logs.
 _PLATFORM = re.compile(r"(?:algo-[1-9]\d*: )?\[platform\] ")
+# nodesweep_exchange.py writes it before the program starts; its errors are not the program's.
+_NOT_TIMED = "nodesweep: all-reduces were not timed: "
 _SAID_CHARACTERS = 200
 
 
@@ -108,14 +110,14 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     The failed node is the node that `reason` begins with or, if it begins with none, the first node
     that logs a failure of its own. If it is unknown, or if the job was stopped, the lines are not
     split. Lines of the SageMaker toolkit and of torchrun are left out
-    (nodesweep/scaling/outcome/program_log.py).
+    (nodesweep/scaling/outcome/program_log.py), and so is a failure to time all-reduces.
 
     Args:
         reason: The job's FailureReason.
         log: The log lines of all nodes, "algo-N: text", in time order.
         failed: True if the job failed, False if it was stopped.
     """
-    lines = _with_whole_dumps([_parsed(line) for line in log])
+    lines = _with_whole_dumps([_parsed(line) for line in log if _NOT_TIMED not in line])
     at: dict[str | None, list[int]] = {}  # node -> indices of its lines
     for index, line in enumerate(lines):
         at.setdefault(line.host, []).append(index)

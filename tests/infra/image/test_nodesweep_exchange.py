@@ -27,6 +27,7 @@ from training.cluster import network_interface as cluster_interface
 
 from benchmarks.ports import free_port
 from infra.local.tests.platform_client import wait_until
+from nodesweep.scaling.outcome.failure import read_failure
 from tests.infra.image.training.processes import IMAGE
 
 LONG_SECONDS = 600.0
@@ -244,6 +245,21 @@ def test_an_error_is_one_line_and_the_job_goes_on(
     time_on_sagemaker(of_an_old_toolkit)
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not asked and TIMED not in os.environ
+
+
+def test_the_error_is_not_taken_for_the_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("MemoryError: the largest tensor does not fit")
+
+    monkeypatch.setattr(nodesweep_exchange, "time_among", fail)
+    time_on_sagemaker(job())
+    error = capsys.readouterr().err.rstrip()
+    reason = "AlgorithmError: exit code: 1"
+    log = ["algo-1: hello", "algo-2: ValueError: bad data", "algo-1: RuntimeError: late"]
+    assert read_failure(reason, [f"algo-1: {error}", *log]) == read_failure(reason, log)
+    assert read_failure(reason, [f"node-0: {error}"]).lines == ()
 
 
 SLURM = {"SLURM_NNODES": "2", "MASTER_ADDR": "127.0.0.2"}
