@@ -33,6 +33,7 @@ PORT = 7779  # on SageMaker; the toolkit uses 7777
 DEADLINE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 _KILL_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1
 _CERTAIN = {"sagemaker_mpi_enabled", "sagemaker_torch_distributed_enabled"}
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"  # for torchrun, too
 _NOT_INHERITED = ("COVERAGE_", "LD_PRELOAD", "LOCAL_", "MASTER_", "RANK", "TORCH", "WORLD_SIZE")
@@ -133,6 +134,7 @@ def time_among(
                 "port": port,
                 "interface": interface,
                 "ends_at": ends_at,
+                "parent": os.getpid(),
                 "writer": writer,
             }
             command = [sys.executable, os.path.abspath(__file__), "child", json.dumps(plan)]
@@ -195,10 +197,16 @@ def _is_loopback(host):
 
 
 def _run_child(plan):
-    """Time all-reduces in a process of its own, which ends itself if its parent is killed."""
+    """Time all-reduces in a process of its own, which ends with its parent or the deadline."""
     seconds = plan["ends_at"] - time.monotonic()  # the clock of all processes of a machine
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(max(1, math.ceil(seconds) + 1))
+    with contextlib.suppress(Exception):  # in a Python without ctypes, the alarm remains
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != plan["parent"]:  # it was killed before
+        os._exit(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         _time_in_group(plan)

@@ -163,12 +163,37 @@ def test_the_deadline_ends_processes_that_hang(
     assert [each.returncode for each in started] == [-9, -9]
 
 
-def test_a_process_whose_parent_was_killed_ends_itself(write_torch: Any) -> None:
+def test_a_process_ends_itself_after_the_deadline(write_torch: Any) -> None:
     write_torch("time.sleep(600)")
-    plan = {"rank": 0, "ends_at": 0.0}  # of the clock, so it has passed
+    plan = {"rank": 0, "ends_at": 0.0, "parent": os.getpid()}  # of the clock, so it has passed
     command = [sys.executable, nodesweep_exchange.__file__, "child", json.dumps(plan)]
     done = subprocess.run(command, timeout=LONG_SECONDS, check=False)
     assert done.returncode == -14
+
+
+def test_the_processes_of_a_parent_that_is_killed_are_gone(
+    write_torch: Any, tmp_path: Path
+) -> None:
+    """Long before the deadline, even though they are in sessions of their own."""
+    write_torch("""
+file = f"{os.environ['PLACE']}/{plan['rank']}"
+open(file + ".part", "w").write(str(os.getpid()))
+os.rename(file + ".part", file)
+time.sleep(600)
+""")
+    arguments = f"(0, 2, 2, '127.0.0.2', 1, deadline_seconds={LONG_SECONDS})"
+    program = f"import nodesweep_exchange; nodesweep_exchange.time_among{arguments}"
+    path = f"{IMAGE}{os.pathsep}{tmp_path}"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}
+    )
+    files = [tmp_path / "0", tmp_path / "1"]
+    try:
+        wait_until(lambda: all(file.exists() for file in files))
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: all(is_gone(int(file.read_text())) for file in files))
 
 
 def job(**options: Any) -> SimpleNamespace:
