@@ -61,12 +61,15 @@ _TORCHRUN = (
 # The program starts without the times if anything fails.
 _EXCHANGE = """\
 rm -f "$job_folder/all-reduces"
-port=$(python3 -c 'import socket as s; print(s.create_server(("", 0)).getsockname()[1])' || true)
 timeout --kill-after=10 120 {step} || true
 if [ -s "$job_folder/all-reduces" ]; then
     export {variable}="$(cat "$job_folder/all-reduces")"
 fi
 """
+# Not in a variable, which could be one of the program's; -I, since this is in the code's folder.
+_FREE_PORT = (
+    "$(python3 -I -c 'import socket as s; print(s.create_server((\"\", 0)).getsockname()[1])')"
+)
 _SHELLS = {".sh": "bash"}
 """Interpreters of programs that are not in Python, by file suffix."""
 _PROGRAM = 'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec "$@"'
@@ -183,7 +186,7 @@ def _exchange(platform: SlurmPlatform, spec: JobSpec, code: str) -> list[str]:
         return []
     program = shlex.quote(f"{code}/{CLOCK_FOLDER}/nodesweep_exchange.py")
     processes = distribution.processes_per_node or "auto"
-    arguments = f'{program} "$job_folder/all-reduces" {processes} "$port"'
+    arguments = f'{program} "$job_folder/all-reduces" {processes} "{_FREE_PORT}"'
     step = _step(platform, spec, 'exec python3 "$@"', arguments)
     return [_EXCHANGE.format(step=step, variable=ALL_REDUCES)]
 

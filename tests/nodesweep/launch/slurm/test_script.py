@@ -179,7 +179,10 @@ def test_values_that_would_end_a_directive_or_be_replaced_by_slurm_are_refused(
 @pytest.mark.parametrize(
     ("srun", "said"),
     [
-        ('case "$*" in *exchange.py*) echo times > all-reduces;; *) env;; esac', "times"),
+        (
+            'case "$*" in *exchange.py*" auto "[1-9]*) echo times > all-reduces;; *) env;; esac',
+            "times",
+        ),
         ('case "$*" in *exchange.py*) exit 1;; *) env;; esac', None),
         ('case "$*" in *exchange.py*) kill -9 $$;; *) env;; esac', None),
     ],
@@ -190,7 +193,9 @@ def test_the_program_gets_the_times_or_starts_without(
 ) -> None:
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / "all-reduces").write_text("of the run before the job was requeued")
-    spec = job_spec(NAME, 2, TrainingConfig.model_validate(SECTIONS), tmp_path)
+    (tmp_path / "socket.py").write_text("raise SystemExit('a module of the program')")
+    training = TrainingConfig.model_validate({**SECTIONS, "environment": {"port": "the program's"}})
+    spec = job_spec(NAME, 2, training, tmp_path)
     spec = replace(spec, variables={TIME_ALL_REDUCES: "1"})
     script = render(slurm_platform(tmp_path), spec)[SCRIPT]
     bin_folder = tmp_path / "bin"
@@ -209,6 +214,7 @@ def test_the_program_gets_the_times_or_starts_without(
     )  # fmt: skip
     variables = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     assert variables.get("NODESWEEP_ALL_REDUCES") == said
+    assert variables["port"] == "the program's"
 
 
 def test_of_two_jobs_of_one_name_the_script_runs_one(tmp_path: Path) -> None:
