@@ -23,7 +23,12 @@ from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.predict.solutions import Floats, Span
 
 _LEAST, _MOST = 1 / 1.15, 2.0
-"""Bounds of the time of an exchange in a step, as a multiple of its time alone."""
+"""Bounds of the time of an exchange in a step, as a multiple of its time alone.
+
+If its exposed part takes longer than that, as under a CPU quota, they are multiples of this part.
+"""
+_MOST_EXPOSED = 10.0
+"""If more than this multiple of the time alone is exposed, it is mostly something else."""
 _FACTORS = (_LEAST, 1.0, 1.15, 1.32, 1.52, 1.75, _MOST)
 _ABOVE_LAST = 1.25
 """An exposed part above this multiple of the last bucket's time has more than the last bucket."""
@@ -60,16 +65,17 @@ def span_of_exposed(
         there: The backward pass at the predicted place.
 
     Returns:
-        None if more is exposed than the exchange takes, if it takes longer than the backward pass
-        and the exposed part together, if no backward pass was measured, between the measured
+        None if far more is exposed than the exchange takes, if it takes longer than the backward
+        pass and the exposed part together, if no backward pass was measured, between the measured
         places, or if the number of processes does not grow with them.
     """
     alone, last = np.array([sum(each[:2]) for each in exchanges]), exchanges[-1].last_share
-    is_known = (exposed[0] / _MOST <= alone) & (_LEAST * alone <= exposed[0] + backward)
+    is_known = (exposed[0] / _MOST_EXPOSED <= alone) & (_LEAST * alone <= exposed[0] + backward)
     is_growing = min(sizes) > 1 and list(sizes) == sorted(set(sizes)) and processes >= sizes[-1]
     if not (is_growing and 0 <= last <= 1 and (is_known & (alone > 0) & (backward > 0)).all()):
         return None
-    shares = {factor: _hiding(factor * alone, last, exposed, backward) for factor in _FACTORS}
+    in_step = np.maximum(alone, exposed[0])
+    shares = {factor: _hiding(factor * in_step, last, exposed, backward) for factor in _FACTORS}
     apart = {factor: float((low - high)[0]) for factor, (low, high) in shares.items()}
     closest = max(0.0, min(apart.values()))
     agreed = [factor for factor in _FACTORS if apart[factor] <= closest + _ALIKE]
@@ -77,7 +83,7 @@ def span_of_exposed(
     powers, bounds = _powers(exchanges, sizes)
     likely, every = [], []
     for factor, power in product(agreed, (*powers, *bounds)):
-        took = np.maximum(factor * alone, exposed)
+        took = np.maximum(factor * in_step, exposed)
         for place, exchange in enumerate(exchanges):
             grown = _grown(exchange, sizes[place], processes, power) / alone[place]
             longer = grown * took[:, place]

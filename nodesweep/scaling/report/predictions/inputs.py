@@ -116,9 +116,9 @@ def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
         )
     work = row.samples_ratio or 1.0
     whole = budget.exchange
-    exchange = whole and Exchange(
-        whole.latency_seconds, whole.transfer_seconds, whole.last_bucket_share
-    )
+    exchange = None
+    if whole is not None:
+        exchange = Exchange(whole.latency_seconds, whole.transfer_seconds, whole.last_bucket_share)
     return Measurement(Place(row.nodes, world, size / world, work / size), runs, work, exchange)
 
 

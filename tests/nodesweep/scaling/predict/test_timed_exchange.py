@@ -83,6 +83,13 @@ def test_a_longer_backward_pass_hides_more():
     assert long.middle[0] < short.middle[0]
 
 
+def test_an_exchange_that_takes_longer_in_a_step_grows_like_one_alone():
+    """Under a CPU quota, an exchange is throttled in a step, but perhaps not before it."""
+    found = span([whole(2, latency=0.0)], (2,), 8, [3.0])
+    assert found.middle[0] == pytest.approx(1.75 * 3.0)
+    assert found.high[0] <= 2 * 1.75 * 3.0 + 1e-9
+
+
 def test_each_draw_has_its_own_span():
     exchange = whole(2)
     found = span_of_exposed(
@@ -123,7 +130,7 @@ def test_an_exchange_longer_than_what_could_hide_it_was_delayed_when_it_was_time
 
 @pytest.mark.parametrize(
     ("sizes", "exposed", "backward", "processes"),
-    [((2,), [3.0], 2.0, 8), ((2,), [0.5], 0.0, 8), ((2, 8), [0.5, 0.9], 2.0, 4)],
+    [((2,), [12.0], 2.0, 8), ((2,), [0.5], 0.0, 8), ((2, 8), [0.5, 0.9], 2.0, 4)],
     ids=["more is exposed than was timed", "no backward pass", "between two node counts"],
 )
 def test_otherwise_nothing_is_predicted(sizes, exposed, backward, processes):
