@@ -17,8 +17,10 @@ import pandas as pd
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+import nodesweep.flows.report
 import nodesweep.tasks.cancelling
 import nodesweep.tasks.dataset.validation
+import nodesweep.tasks.report.publish
 import nodesweep.tasks.sweeps.stopping
 from benchmarks.chaos.forks import Forks
 from benchmarks.chaos.world import REPOSITORY
@@ -26,6 +28,7 @@ from infra.local.tests.platform_client import serve_platform, serve_simulated
 from infra.local.tests.platform_fakes import endless_program
 from nodesweep.configs.dataset import ExpectationConfig
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.tasks.sweeps.drawing import Drawer
 from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import DLC, SMALL
 
@@ -44,6 +47,23 @@ def no_prefect_events(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     """
     if request.node.get_closest_marker("prefect_events") is None:
         monkeypatch.setattr("prefect.events.utilities.should_emit_events", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send Prefect nothing that only its UI shows, except in tests marked `drawn`.
+
+    These are a sweep's artifacts, assets and logs, and the task runs of its jobs. They take 2 s a
+    sweep.
+    """
+    if request.node.get_closest_marker("drawn") is not None:
+        return
+    for name in ("submit", "show_jobs", "abandon_jobs", "wait"):
+        monkeypatch.setattr(Drawer, name, lambda *_: None)
+    for name in ("create_markdown_artifact", "create_link_artifact"):
+        monkeypatch.setattr(nodesweep.tasks.report.publish, name, lambda *_, **__: None)
+    monkeypatch.setattr(nodesweep.flows.report, "materialize_assets", lambda *_: None)
+    monkeypatch.setattr("prefect.logging.handlers.APILogHandler.emit", lambda handler, record: None)
 
 
 @pytest.fixture(autouse=True)

@@ -108,6 +108,7 @@ def test_second_run_builds_and_sends_nothing(
     assert len(served.images.tags) == builds
 
 
+@pytest.mark.drawn
 def test_a_job_is_one_task_run_and_its_calls_are_none(
     pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +178,7 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
 
 
 @pytest.mark.prefect_events
+@pytest.mark.drawn
 def test_records_of_a_sweep_hold_no_secret(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
 
 
+@pytest.mark.drawn
 def test_interrupted_sweep_stops_its_jobs(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,6 +50,7 @@ def test_interrupted_sweep_stops_its_jobs(
     )
 
 
+@pytest.mark.drawn
 def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Configs) -> None:
     config = pipeline_config("endless", sweep={"node_counts": [1]})
     result: dict[str, Any] = {}

@@ -101,6 +101,7 @@ def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
         assert ledger(served) == [(1, 1, "Completed")] * RUNS, "each has its own job"
 
 
+@pytest.mark.drawn
 def test_retried_flow_run_keeps_its_own_id(
     simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

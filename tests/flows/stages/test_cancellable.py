@@ -88,6 +88,7 @@ def jobs(served: SimpleNamespace, benchmark: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("prefect", "quiet")
+@pytest.mark.drawn
 def test_command_says_that_its_run_was_cancelled(
     pipeline_config: Configs,
     served: SimpleNamespace,
