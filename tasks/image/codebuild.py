@@ -34,6 +34,8 @@ _MAX_PAGES = 20  # log pages per poll, each up to 10,000 lines
 _STARTER = "NODESWEEP_STARTER"
 """Build variable with the token of the run that started the build; only that run stops it."""
 _QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild enforces
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 15.0
+"""Shortest and longest pause between two polls of a build, in seconds."""
 
 
 class CodeBuildBuilder:
@@ -194,7 +196,7 @@ def wait(
     progress = Progress(f"build {build_id}", logger, clock)
     log = _BuildLog(logs)
     try:
-        for pause in intervals(1.0, 15.0):
+        for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
             build = codebuild.batch_get_builds(ids=[build_id])["builds"][0]
             is_ours = _variables(build).get(_STARTER) == token
             elapsed = clock.monotonic() - started

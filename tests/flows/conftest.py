@@ -20,6 +20,7 @@ from prefect.settings import PREFECT_API_URL
 import nodesweep.flows.report
 import nodesweep.tasks.cancelling
 import nodesweep.tasks.dataset.validation
+import nodesweep.tasks.image.codebuild
 import nodesweep.tasks.report.publish
 import nodesweep.tasks.sweeps.stopping
 from benchmarks.chaos.forks import Forks
@@ -79,9 +80,14 @@ def no_console_and_few_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def names_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the settling time: this platform lists jobs at once, unless a test sets a lag."""
-    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 2.0)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the settling time and the pauses between polls of stopping jobs and of builds.
+
+    This platform lists jobs at once, unless a test sets a lag, and builds in milliseconds.
+    """
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.5)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "_FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(nodesweep.tasks.image.codebuild, "_FIRST_PAUSE_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="session")
@@ -144,9 +150,9 @@ def broken_at_2(
 
 
 def lingering(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Run until stopped plus 2 s, while the job is Stopping and no warm pool is Available."""
+    """Run until stopped plus 0.5 s, while the job is Stopping and no warm pool is Available."""
     stop.wait()
-    time.sleep(2.0)
+    time.sleep(0.5)
 
 
 @pytest.fixture
@@ -180,6 +186,7 @@ def pipeline_config(
             "credentials": "platform",
             "state_directory": str(served.state_dir),
             "create_missing": True,
+            "calls_per_second": None,
             "role_arn": "arn:aws:iam::000000000000:role/training",
         }
         merged: dict[str, Any] = {
@@ -254,6 +261,7 @@ def sweep_config(
             "credentials": "platform",
             "state_directory": str(served.state_dir),
             "create_missing": True,
+            "calls_per_second": None,
             "role_arn": "arn:aws:iam::000000000001:role/training",
         }
         config = make_config(

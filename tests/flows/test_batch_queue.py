@@ -29,7 +29,7 @@ Configs = Callable[..., BenchmarkConfig]
 
 
 def queued(config: BenchmarkConfig, queue: str) -> BenchmarkConfig:
-    changes = {"batch": BatchConfig(queue=queue), "calls_per_second": None}
+    changes = {"batch": BatchConfig(queue=queue)}
     return config.on_platform(config.platform.model_copy(update=changes))
 
 

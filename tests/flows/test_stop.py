@@ -14,7 +14,7 @@ import pytest
 from prefect.exceptions import CancelledRun
 
 import nodesweep.flows.stages.sweep
-from infra.local.tests.platform_client import wait_until
+from infra.local.tests.platform_client import wait_for_end, wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import SweepStopped
 from nodesweep.flows.report import report_sweep
@@ -42,12 +42,7 @@ def test_interrupted_sweep_stops_its_jobs(
     with pytest.raises(CancelledRun):
         begin_as(config, sweep)
     [job] = jobs_of(served, sweep)
-    waiter = served.sagemaker.get_waiter("training_job_completed_or_stopped")
-    waiter.wait(TrainingJobName=job, WaiterConfig={"Delay": 1, "MaxAttempts": 300})
-    assert (
-        served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"]
-        == "Stopped"
-    )
+    assert wait_for_end(served.sagemaker, job)["TrainingJobStatus"] == "Stopped"
 
 
 @pytest.mark.drawn

@@ -173,7 +173,7 @@ def running(
 ) -> Iterator[Callable[..., tuple[BenchmarkConfig, str]]]:
     """Return running(name), which runs two jobs of a sweep in a thread, and yields (config, sweep).
 
-    The jobs take two seconds to stop.
+    The jobs take half a second to stop.
     """
     threads: list[threading.Thread] = []
     ended: list[BaseException] = []
@@ -421,7 +421,6 @@ def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
         return submit(platform, spec)
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", stopped_meanwhile)
-    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.5)
     with pytest.raises(SweepStopped):
         start_detached_sweep(config)
     assert statuses(served, "lastlate") == ["Stopped"]

@@ -110,6 +110,7 @@ def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.Monke
             "credentials": "platform",
             "state_directory": str(served.state_dir),
             "create_missing": True,
+            "calls_per_second": None,
             "role_arn": "arn:aws:iam::000000000001:role/training",
         }
         sections = {"image": {"uri": DLC}, "training": training, "platform": platform}
