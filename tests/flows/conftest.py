@@ -22,6 +22,7 @@ import nodesweep.tasks.cancelling
 import nodesweep.tasks.dataset.validation
 import nodesweep.tasks.image.codebuild
 import nodesweep.tasks.report.publish
+import nodesweep.tasks.sweeps.job_runs
 import nodesweep.tasks.sweeps.stopping
 from benchmarks.chaos.forks import Forks
 from benchmarks.chaos.world import REPOSITORY
@@ -55,8 +56,9 @@ def nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Send Prefect nothing that only its UI shows, except in tests marked `drawn`.
 
     These are a sweep's artifacts, assets and logs, and the task runs of its jobs. They take 2 s a
-    sweep.
+    sweep. What is drawn is not paced, which tests/tasks/sweeps/test_job_runs.py tests.
     """
+    monkeypatch.setattr(nodesweep.tasks.sweeps.job_runs, "BURST_CALLS", 100)
     if request.node.get_closest_marker("drawn") is not None:
         return
     for name in ("submit", "show_jobs", "abandon_jobs", "wait"):

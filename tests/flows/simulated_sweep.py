@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 from click.testing import CliRunner, Result
 from prefect import flow
@@ -18,6 +22,7 @@ from nodesweep.errors import PointsMissing
 from nodesweep.flows.scaling_benchmark import BenchmarkRun, SweepResult, scaling_benchmark
 from nodesweep.flows.stages.cancellable import cancellable
 from nodesweep.scaling import names
+from sagemaker_emulator.simulation.virtual import VirtualExecution
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 SMALL = {
@@ -72,6 +77,27 @@ def write_config(config: BenchmarkConfig, folder: Path) -> Path:
 def nodesweep_run(config: BenchmarkConfig, folder: Path, *options: str) -> Result:
     """Run `nodesweep run` on the config."""
     return CliRunner().invoke(main, ["run", str(write_config(config, folder)), *options])
+
+
+@contextmanager
+def held_jobs() -> Iterator[threading.Event]:
+    """Let no time pass for simulated jobs until the event is set or the block ends.
+
+    A job that is stopped ends at once.
+    """
+    let_go, let_pass = threading.Event(), VirtualExecution._pass
+
+    def held(job: VirtualExecution[Any], seconds: float) -> None:
+        while not let_go.wait(0.01) and not job._stop.is_set():
+            pass
+        let_pass(job, seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(VirtualExecution, "_pass", held)
+        try:
+            yield let_go
+        finally:
+            let_go.set()
 
 
 _LIMIT = 200

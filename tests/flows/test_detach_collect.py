@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +17,7 @@ from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import read_heartbeat
-from sagemaker_emulator.simulation.virtual import VirtualExecution
-from tests.flows.simulated_sweep import ledger, nodesweep_run
+from tests.flows.simulated_sweep import held_jobs, ledger, nodesweep_run
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -112,20 +109,11 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
     simulated: Callable[..., Any],
     sweep_config: Configs,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The quota allows two of three jobs simultaneously; no job ends before the first command has
     ended."""
-    detached, let_pass = threading.Event(), VirtualExecution._pass
-
-    def held(job: VirtualExecution[Any], seconds: float) -> None:
-        detached.wait()
-        let_pass(job, seconds)
-
-    monkeypatch.setattr(VirtualExecution, "_pass", held)
-    with simulated(**{"ml.local.small": 2}) as served, ExitStack() as stack:
-        stack.callback(detached.set)
+    with simulated(**{"ml.local.small": 2}) as served, held_jobs() as detached:
         config = sweep_config(
             served, sweep={"node_counts": [1], "repeats": 3, "max_parallel_jobs": 3}
         )

@@ -18,7 +18,6 @@ from prefect.client.orchestration import SyncPrefectClient
 import nodesweep.flows.stages.outcomes
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.jobs.training_jobs
-import nodesweep.tasks.sweeps.job_runs
 from infra.local.tests.platform_client import wait_until
 from nodesweep.cli.commands.plan import plan_of, requests_of
 from nodesweep.cli.inputs import config_of_sweep
@@ -130,7 +129,6 @@ def test_a_job_is_one_task_run_and_its_calls_are_none(
 
     monkeypatch.setattr(Task, "__call__", counted)
     monkeypatch.setattr(SyncPrefectClient, "create_task_run", created)
-    monkeypatch.setattr(nodesweep.tasks.sweeps.job_runs, "BURST_CALLS", 100)
     scaling_benchmark(
         pipeline_config("scaling", name="counted", sweep={"node_counts": [1, 2], "repeats": 2})
     )

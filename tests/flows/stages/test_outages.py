@@ -17,7 +17,14 @@ from infra.local.tests.platform_client import job_request, resources
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
-from tests.flows.simulated_sweep import COMPLETED, DLC, ledger, measure, nodesweep_run
+from tests.flows.simulated_sweep import (
+    COMPLETED,
+    DLC,
+    held_jobs,
+    ledger,
+    measure,
+    nodesweep_run,
+)
 
 pytestmark = pytest.mark.usefixtures("prefect", "quiet")
 Configs = Callable[..., BenchmarkConfig]
@@ -89,11 +96,12 @@ def test_quota_limited_sweep_never_runs_above_it(
             if (text := record.getMessage()).startswith("quota reached")
         ]
 
-    # so that it still holds the quota when the next one asks
-    held = {"fault": "pending", "jobs": "*-n4-*", "seconds": 500}
-    with simulated(held, model=quick, time_scale=0.01, **{"ml.local.small": 4}) as served:
+    with (
+        simulated(model=quick, time_scale=0.01, **{"ml.local.small": 4}) as served,
+        held_jobs() as let_go,
+    ):
         served.sagemaker.create_training_job(**FOREIGN)
-        with watched(served, refusals) as seen:
+        with watched(served, refusals, let_go) as seen:
             config = sweep_config(served, sweep={"max_parallel_jobs": 3, "order": "descending"})
             assert scaling_benchmark(config).missing_points == 0
         assert ledger(served) == COMPLETED
@@ -103,9 +111,14 @@ def test_quota_limited_sweep_never_runs_above_it(
 
 
 @contextmanager
-def watched(served: SimpleNamespace, refusals: Callable[[], list[str]]) -> Iterator[list[int]]:
-    """Yield the number of instances in use, each from one response of ListTrainingJobs; stop at
-    FOREIGN when the platform refuses."""
+def watched(
+    served: SimpleNamespace, refusals: Callable[[], list[str]], let_go: threading.Event
+) -> Iterator[list[int]]:
+    """Yield the number of instances in use, each from one response of ListTrainingJobs.
+
+    FOREIGN is stopped at the platform's first refusal. The sweep's first job ends only once the
+    second one was refused.
+    """
     seen, over = [0], threading.Event()
 
     def watch() -> None:
@@ -117,6 +130,8 @@ def watched(served: SimpleNamespace, refusals: Callable[[], list[str]]) -> Itera
             seen.append(sum(place.nodes if place else FOREIGN_NODES for place in places))
             if None in places and refusals():
                 served.sagemaker.stop_training_job(TrainingJobName="foreign")
+            if "request delta of 2" in "".join(refusals()):
+                let_go.set()
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -153,7 +168,7 @@ def test_algorithm_error_is_not_tried_again(
 def test_expired_credentials_leave_jobs_that_new_ones_find(
     simulated: Platform, sweep_config: Configs, tmp_path: Path
 ) -> None:
-    """The third look is refused: no further try, exit code 1, a word on what to do; the job
+    """The fourth look is refused: no further try, exit code 1, a word on what to do; the job
     goes on, and is adopted."""
     code = {
         "code": "ExpiredTokenException",
@@ -166,20 +181,14 @@ def test_expired_credentials_leave_jobs_that_new_ones_find(
         "http_status": 400,
         **code,
     }
-    model = {
-        "t_compute_seconds": 300,
-        "startup_seconds": 5,
-        "download_seconds": 5,
-        "setup_seconds": 0,
-    }
-    with simulated(expired, model=model, time_scale=0.02) as served:
+    with simulated(expired) as served, held_jobs() as let_go:
         config = sweep_config(served, sweep={"node_counts": [1, 2], "max_attempts": 3})
         lost = nodesweep_run(config, tmp_path)
-        left = ledger(served)
+        assert ledger(served) == [(1, 1, "InProgress")], "it goes on"
+        let_go.set()
         resumed = nodesweep_run(config, tmp_path, "--resume")
         assert ledger(served) == COMPLETED[:2]
     assert lost.exit_code == 1
-    assert left in ([(1, 1, "InProgress")], [(1, 1, "Completed")]), "it goes on"
     assert "ExpiredTokenException" in lost.output
     assert "--resume" in lost.output
     assert f"`nodesweep run {tmp_path}/config.yaml --resume " in lost.output
@@ -198,13 +207,12 @@ def test_a_job_that_the_platform_denies_is_not_said_to_run(
         "code": "AccessDeniedException",
         "message": "not authorized to perform: sagemaker:CreateTrainingJob",
     }
-    model = {"t_compute_seconds": 300, "startup_seconds": 5, "download_seconds": 5}
-    with simulated(denied, model=model, time_scale=0.02) as served:
+    with simulated(denied) as served, held_jobs():
         config = sweep_config(
             served, sweep={"node_counts": [1, 2], "max_parallel_jobs": 2, "smoke": "never"}
         )
         ended = nodesweep_run(config, tmp_path)
-        assert ledger(served) in ([(1, 1, "InProgress")], [(1, 1, "Completed")]), "it goes on"
+        assert ledger(served) == [(1, 1, "InProgress")], "it goes on"
     assert ended.exit_code == 1 and "AccessDeniedException" in ended.output
     assert "1 job" in ended.output
 
