@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 from prefect import flow
 from prefect.client.orchestration import get_client
 
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
@@ -88,7 +90,8 @@ def held_jobs() -> Iterator[threading.Event]:
     let_go, let_pass = threading.Event(), VirtualExecution._pass
 
     def held(job: VirtualExecution[Any], seconds: float) -> None:
-        while not let_go.wait(0.01) and not job._stop.is_set():
+        deadline = time.monotonic() + HANG_SECONDS
+        while not (let_go.wait(0.01) or job._stop.is_set() or time.monotonic() > deadline):
             pass
         let_pass(job, seconds)
 

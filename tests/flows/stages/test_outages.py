@@ -117,7 +117,7 @@ def watched(
     """Yield the number of instances in use, each from one response of ListTrainingJobs.
 
     FOREIGN is stopped at the platform's first refusal. The sweep's first job ends only once the
-    second one was refused.
+    second one was refused or, which is a failure, accepted.
     """
     seen, over = [0], threading.Event()
 
@@ -130,7 +130,8 @@ def watched(
             seen.append(sum(place.nodes if place else FOREIGN_NODES for place in places))
             if None in places and refusals():
                 served.sagemaker.stop_training_job(TrainingJobName="foreign")
-            if "request delta of 2" in "".join(refusals()):
+            is_second_accepted = any(place is not None and place.nodes < 4 for place in places)
+            if is_second_accepted or "request delta of 2" in "".join(refusals()):
                 let_go.set()
 
     thread = threading.Thread(target=watch)
