@@ -42,6 +42,7 @@ class Tensor(list):
 float32 = None
 def zeros(count, dtype): return Tensor([0.0] * min(count, 4))
 def full(shape, value, dtype): return Tensor([value])
+def frombuffer(memory, dtype): return Tensor([0.0] * 4)
 class Store:
     def __init__(self, address, port, world_size, is_master, timeout):
         assert (address, is_master) == ("127.0.0.2", plan["rank"] == 0)
