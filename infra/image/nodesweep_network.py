@@ -68,7 +68,7 @@ def time_all_reduces(torch, group=None):
 
 
 class Network:
-    """What this process exchanges, and how long all-reduces of several sizes take."""
+    """The exchanges of this process, and the times of all-reduces of several sizes."""
 
     def __init__(self):
         self.timed = None  # time_all_reduces()
