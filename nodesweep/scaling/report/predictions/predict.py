@@ -50,6 +50,7 @@ _OPEN_REASONS: Mapping[Term, str] = {
     "data": "they don't show whether the nodes share the source",
     "fixed": "they don't show how it grows",
 }
+_OPEN_TIMED = "they don't show how latency grows, nor how much slower an exchange is in a step"
 
 
 def predict(
@@ -327,8 +328,12 @@ def _source(term: Term, measured: Sequence[Measurement], is_open: bool) -> str:
     ]
     if not any(each.runs[PART_OF[term]].any() for each in measured if each.place.nodes in nodes):
         return f"none measured at {join_words(nodes)} nodes"
-    why = f": {_OPEN_REASONS[term]}" if is_open else ""
-    return f"{'bounds only, ' if is_open else ''}from {join_words(nodes)} nodes{why}"
+    source, why = f"from {join_words(nodes)} nodes", _OPEN_REASONS.get(term, "")
+    if term == "communication" and all(
+        each.exchange is not None for each in measured if each.place.nodes > 1
+    ):
+        source, why = f"{source} and timed all-reduces", _OPEN_TIMED
+    return f"bounds only, {source}: {why}" if is_open else source
 
 
 def _next_job(

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.step_budget import WholeExchange
 from nodesweep.scaling.report.predictions.inputs import NotPredictable
 from nodesweep.scaling.report.predictions.predict import predict
 from nodesweep.scaling.report.predictions.render import (
@@ -45,6 +46,25 @@ def test_the_next_doubling_by_hand(budget_report, snapshot):
     assert count.usd_interval.low < count.usd < count.usd_interval.high
     assert [each.nodes for each in prediction.judged] == [1, 2, 4, 8]
     assert shown(prediction) == snapshot
+
+
+def test_timed_all_reduces_narrow_communication_and_are_its_source(budget_report):
+    report = budget_report(WEAK)
+    whole = WholeExchange(latency_seconds=0.1, transfer_seconds=1.5, last_bucket_share=0.5)
+    counts = tuple(
+        each.model_copy(update={"exchange": None if each.nodes == 1 else whole})
+        for each in report.step_budget.counts
+    )
+    budget = report.step_budget.model_copy(update={"counts": counts})
+    (blind,) = predict(report).counts
+    (timed,) = predict(report.model_copy(update={"step_budget": budget})).counts
+    found, before = (term(each, "communication") for each in (timed, blind))
+    assert found.high < before.high
+    assert found.source == (
+        "bounds only, from 2 and 4 nodes and timed all-reduces: they don't show how latency "
+        "grows, nor how much slower an exchange is in a step"
+    )
+    assert "all-reduces" not in before.source
 
 
 def test_a_fixed_global_batch_leaves_compute_open_until_its_batch_is_measured(
