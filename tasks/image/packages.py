@@ -1,8 +1,8 @@
 """Install the code's requirements.txt in an extra layer of the image.
 
 Otherwise, SageMaker's toolkit installs it on every node whenever a job starts, and that time is
-billed. The layer is built once per content and base image, and requirements.txt is not sent with
-the job (tasks/jobs/source.py).
+billed. The layer is built once for each combination of requirements.txt and base image, and the
+file is not sent with the job (tasks/jobs/source.py).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def holds_by_names(
 def partitions_of(names: Sequence[str]) -> list[dict[str, Any]]:
     """Return {column: value} from each file's folder names, as in `year=2025/part.parquet`.
 
-    A column has integers, floats or dates if every value is one, otherwise strings.
+    A column has integers, floats or dates if every value parses as that type, otherwise strings.
     """
     texts = [
         {

@@ -313,7 +313,7 @@ class SlurmJobs:
         except CommandFailed as error:
             if job.exit_code is None:
                 raise
-            logger.warning("%s; using the end that the script of %s recorded", error, job.name)
+            logger.warning("%s; using the end time that the script of %s recorded", error, job.name)
             return None
 
     def _cancel(self, job: Submission, reason: str) -> None:

@@ -1,10 +1,10 @@
-"""Split the train time at each node count into parts, and find the parts that cost efficiency.
+"""Split the train time at each node count into parts, and find the parts that reduce efficiency.
 
 Only runs that infra/image/nodesweep_budget.py measured have the parts of each rank. These are runs
 of the shipped program and runs that nodesweep observed.
 
 The efficiency lost from h to N nodes is the sum of the losses of the parts. A part with the share s
-of T costs s/E in node-time relative to the baseline's T(N0) N0, since E(N) = T(N0) N0 / (T(N) N).
+of T takes s/E in node-time relative to the baseline's T(N0) N0, since E(N) = T(N0) N0 / (T(N) N).
 The loss E(h) - E(N) is E(h) E(N) times the growth in node-time, so the loss of a part is
 E(h) s(N) - E(N) s(h). These losses sum to E(h) - E(N), since shares sum to 1.
 """

@@ -383,11 +383,11 @@ def at_most(
 ) -> Verdict:
     """Compare the next result with an upper limit.
 
-    The verdict is "pass" if 19 of 20 next results meet the limit. These are results of the same
-    session, unless a history shows how nights differ. The verdict is "fail" if the expected result
-    (the mean run if no attempt failed) exceeds the limit, and otherwise "undecided". If just 19 of
-    20 runs met the limit, the mean of three or more runs would exceed it in less than 1% of cases,
-    so more runs would not change a "fail".
+    The verdict is "pass" if 19 of the next 20 results are expected to meet the limit. They are
+    results of the same session, unless a history shows how much nights differ. The verdict is
+    "fail" if the expected result (the mean run if no attempt failed) exceeds the limit, and
+    otherwise "undecided". If just 19 of 20 runs met the limit, the mean of three or more runs would
+    exceed it in less than 1% of cases, so more runs would not change a "fail".
 
     Args:
         criterion: The name of the limit.

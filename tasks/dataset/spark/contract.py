@@ -125,7 +125,7 @@ def _check_verdict(
         found = verdict.get("format") if isinstance(verdict, Mapping) else type(verdict).__name__
         raise _unusable(f"its format is {found!r}, but this version of nodesweep reads {FORMAT}")
     if verdict.get("request") != _request(section, dataset)["digest"]:
-        raise _unusable("it is for a different request: the data or its checks have changed since")
+        raise _unusable("it belongs to a different request: the data or its checks have changed")
 
 
 def _unusable(why: str) -> DatasetRefused:

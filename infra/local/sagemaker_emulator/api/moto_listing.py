@@ -54,7 +54,7 @@ class SortedKeyStore(_VersionedKeyStore):
                     insort(self._sorted, key)
 
     def names(self, after: str, is_included: bool = False) -> Iterator[str]:
-        """Yield the keys after `after`, beginning with `after` if it exists and `is_included`."""
+        """Yield the keys after `after`, and first `after` itself if it exists and is included."""
         seek = bisect_left if is_included else bisect_right
         while True:
             with _lock:

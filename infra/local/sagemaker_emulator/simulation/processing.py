@@ -112,7 +112,7 @@ class SimulatedProcessingRunner(Simulation[ProcessingJob]):
             if not (self.leaves / output.folder).is_dir():
                 raise validation_error(
                     "A simulation runs no program, and the files that the program would leave in"
-                    f" /opt/ml/{output.folder} are missing: add a folder {output.folder} to the"
-                    " folder of --processing-leaves."
+                    f" /opt/ml/{output.folder} are missing: add a subfolder {output.folder} to the"
+                    " folder that --processing-leaves names."
                 )
         super().check(request)

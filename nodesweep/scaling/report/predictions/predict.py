@@ -134,7 +134,7 @@ def _look(
     batches: Sequence[ScalingReport] = (),
     confirming: int = 0,
 ) -> _Seen:
-    """Predict the rows of the node counts; the arguments are those of predict()."""
+    """Predict a row for each node count; takes the same arguments as predict()."""
     measured = read_measurements(report)
     places = [place_of(measured, nodes) for nodes in choose_counts(measured, asked)]
     passes: dict[float, list[float]] = {}
