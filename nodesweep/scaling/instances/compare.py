@@ -313,7 +313,7 @@ def _choose(
         for each in judged
         if each.answer == "undecided" and (chosen is None or _rank(each, by) < _rank(chosen, by))
     ]
-    notes += [_open_text(each) for each in open_]
+    notes += _not_ruled_out(open_, chosen is None)
     if chosen is None:
         why = _nearest(judged)
         return ArmChoice(
@@ -351,8 +351,14 @@ def _rank(each: JudgedCell, by: Key) -> tuple[float, float, int]:
     return first, second, each.cell.nodes
 
 
-def _open_text(each: JudgedCell) -> str:
-    return f"{each.text} is not ruled out: {' and '.join(each.judged.problems)}"
+def _not_ruled_out(open_: Sequence[JudgedCell], is_only_news: bool) -> list[str]:
+    """Return notes on the undecided cells that would rank first.
+
+    Reasons are left to the table if a cell is recommended and several would rank before it.
+    """
+    if len(open_) > 2 and not is_only_news:
+        return [f"{join_words(each.text for each in open_)} are not ruled out"]
+    return [f"{each.text} is not ruled out: {' and '.join(each.judged.problems)}" for each in open_]
 
 
 def _nearest(judged: Collection[JudgedCell]) -> list[str]:

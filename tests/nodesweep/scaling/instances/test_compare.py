@@ -114,6 +114,20 @@ def test_an_arm_that_may_pass_is_named(types_config, snapshot):
     assert reason == snapshot
 
 
+def test_three_cells_that_may_pass_are_named_without_their_reasons(types_config):
+    outcomes = [
+        replace(each, utilisation={"attained_percent": 80.0})
+        if each.instance_type == CHEAP
+        else each
+        for each in all_runs()
+    ]
+    [(arm, reason)] = chosen(types_config({"deadline_seconds": 9000}), outcomes)
+    assert arm[0] == FAST
+    names = ", ".join(f"{nodes} x {CHEAP}" for nodes in (1, 2)) + f" and 4 x {CHEAP}"
+    assert f"; {names} are not ruled out" in reason
+    assert "contended" not in reason
+
+
 def test_nothing_passes_and_one_is_open(types_config, snapshot):
     config = types_config({"deadline_seconds": 1325}, node_counts=[1])
     runs = [run(FAST, 1, repeat) for repeat in (1, 2, 3)]
