@@ -33,7 +33,8 @@ def test_a_link_faster_than_its_rate_fails(monkeypatch, tmp_path, seconds, code)
 
     monkeypatch.setattr(network, "_of_type", measured)
     file = tmp_path / "result.json"
-    assert main(["--types", "ml.local.small100m", "--output", str(file)]) == code
+    options = ["--types", "ml.local.small100m", "--counts", "2", "--output", str(file)]
+    assert main(options) == code
     stored = json.loads(file.read_text())
     assert stored["megabytes"] == 25 and len(stored["cells"]) == 2
 
