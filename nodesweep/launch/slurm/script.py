@@ -66,7 +66,8 @@ if [ -s "$job_folder/all-reduces" ]; then
     export {variable}="$(cat "$job_folder/all-reduces")"
 fi
 """
-# Not in a variable, which could be one of the program's; -I, since this is in the code's folder.
+# Inline, because a variable of this name could be the program's. Python runs in the code's folder,
+# and -I keeps it from importing the program's modules.
 _FREE_PORT = (
     "$(python3 -I -c 'import socket as s; print(s.create_server((\"\", 0)).getsockname()[1])')"
 )

@@ -42,7 +42,7 @@ class Measurement(NamedTuple):
     """The runs at one node count; `runs` holds the seconds of each part, one value per run.
 
     `work` is the number of samples that a run processes, in any unit that all measurements share.
-    `exchange` has the seconds that all exchanges of gradients would take if nothing hid them, or is
+    `exchange` holds the seconds that all gradient exchanges would take if no computation hid them;
     None if they are unknown.
     """
 

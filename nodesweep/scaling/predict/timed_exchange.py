@@ -7,7 +7,7 @@ which share of the backward pass hides the exchange.
 
 The transfer grows with the bytes that each process sends in a ring, 2(W − 1)/W of the gradients
 (Patarasuk and Yuan, JPDC 69, 2009), and the latency by a power of W − 1, which several node counts
-determine. With one node count, the power is between a tree's (about 1/2) and a ring's (1).
+determine. With one node count, a tree's power (about 1/2) and a ring's (1) are equally likely.
 """
 
 from __future__ import annotations

@@ -30,6 +30,24 @@ def Environment(hyperparameters): return hyperparameters
 IMPORTED = "from torch.version import __version__; print('imported', end=' ')"
 
 
+def run(program: str, folder: Path, torch: dict[str, str], **variables: str) -> str:
+    """Return the output of a program that can import the fakes."""
+    for name, text in {**TOOLKIT, **torch}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{START}{os.pathsep}{folder}",
+        "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
+        **variables,
+    }
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize(
     ("torch", "said"),
     [
@@ -46,19 +64,8 @@ IMPORTED = "from torch.version import __version__; print('imported', end=' ')"
 def test_the_toolkit_learns_the_version_of_torch_without_importing_it(
     torch: dict[str, str], said: str, tmp_path: Path
 ) -> None:
-    for name, text in {**TOOLKIT, **torch}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{START}{os.pathsep}{tmp_path}",
-        "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
-    }
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", "import nodesweep_start; nodesweep_start.main()"],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == said
+    program = "import nodesweep_start; nodesweep_start.main()"
+    assert run(program, tmp_path, torch) == said
 
 
 OWN_CODE = '{"sagemaker_submit_directory": "s3://code"}'
@@ -76,23 +83,10 @@ OWN_CODE = '{"sagemaker_submit_directory": "s3://code"}'
 def test_all_reduces_are_timed_before_the_own_code_of_a_job(
     hyperparameters: str, asked: str, said: str, tmp_path: Path
 ) -> None:
-    for name, text in {**TOOLKIT, "torch.py": "__version__ = '8'"}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{START}{os.pathsep}{tmp_path}",
-        "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
-        "HYPERPARAMETERS": hyperparameters,
-        "NODESWEEP_TIME_ALL_REDUCES": asked,
-    }
     program = """
 import nodesweep_exchange, nodesweep_start
 nodesweep_exchange.time_on_sagemaker = lambda job: print("timed", end=" ")
 nodesweep_start.main()
 """
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", program],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == said
+    asked_by = {"HYPERPARAMETERS": hyperparameters, "NODESWEEP_TIME_ALL_REDUCES": asked}
+    assert run(program, tmp_path, {"torch.py": "__version__ = '8'"}, **asked_by) == said

@@ -116,8 +116,8 @@ def rows_judged(report: ScalingReport) -> Sequence[SummaryRow]:
 class _Seen(NamedTuple):
     """The measurements of a report, and the predictions from them.
 
-    `rows` has the predicted rows, and `judged` also the measured ones, all as the rules compare
-    them. `passes` has the seconds of the forward and backward pass at other batches.
+    `rows` holds the predicted rows, and `judged` both these and the measured rows, as the rules
+    compare them. `passes` maps other batches to the seconds of the forward and backward pass.
     """
 
     measured: list[Measurement]
@@ -328,7 +328,7 @@ def _source(term: Term, measured: Sequence[Measurement], is_open: bool) -> str:
     ]
     if not any(each.runs[PART_OF[term]].any() for each in measured if each.place.nodes in nodes):
         return f"none measured at {join_words(nodes)} nodes"
-    source, why = f"from {join_words(nodes)} nodes", _OPEN_REASONS.get(term, "")
+    source, why = f"from {join_words(nodes)} nodes", _OPEN_REASONS[term]
     if term == "communication" and all(
         each.exchange is not None for each in measured if each.place.nodes > 1
     ):
