@@ -276,7 +276,7 @@ class Budget:
                 parts["data" if place[0] == "data" else "forward"] += seconds
         return {
             "rank": rank,
-            "node": os.environ.get("SM_CURRENT_HOST"),
+            "node": os.environ.get("SM_CURRENT_HOST") or os.environ.get("NODE_RANK"),  # Ray Train's
             "seconds": {part: round(seconds, 6) for part, seconds in parts.items()},
             "communication_seconds": [round(value, 6) for value in self._values],
             "steps_per_value": self._steps_per_value,

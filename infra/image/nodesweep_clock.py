@@ -417,7 +417,7 @@ class Clock:
         metrics = {
             "schema_version": SCHEMA_VERSION,
             "train_seconds": seconds,
-            "world": {"world_size": world_size},
+            "world": {"world_size": world_size, **_processes_per_node(world_size)},
             "run_start_unix_seconds": self._start_unix_seconds,
             "run_stop_unix_seconds": self._start_unix_seconds + seconds,
             "steps": len(self._step_seconds) or None,
@@ -508,6 +508,20 @@ def _rank_by_launcher():
             return int(os.environ[name])
     hosts, own = sorted(_hosts()), os.environ.get("SM_CURRENT_HOST")
     return hosts.index(own) if own in hosts else 0
+
+
+def _processes_per_node(world_size):
+    """Return the launcher's processes per node as an entry of `world`; {} if unknown.
+
+    torchrun starts GROUP_WORLD_SIZE groups. Ray Train has only the number of this node, which may
+    differ from others' unless it is all of them.
+    """
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    groups = os.environ.get("GROUP_WORLD_SIZE", "1")
+    if not (local.isdecimal() and groups.isdecimal() and int(local)):
+        return {}
+    is_same = int(local) * int(groups) == world_size
+    return {"processes_per_node": int(local)} if is_same else {}
 
 
 def _hosts():

@@ -536,7 +536,10 @@ def _load_clock():
 
 
 def write():
-    """Write this rank's file at the end of the process, unless the program wrote metrics.json."""
+    """Write this rank's file at the end of the process, unless the program wrote metrics.json.
+
+    A program whose launcher kills its processes, such as Ray Train, calls this after the training.
+    """
     try:
         if watched.pid == os.getpid() and (watched.has_trained or _is_entry_point()):
             if watched.library is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _MOST_RUNS, _MOST_FOLDERS, _MOST_DEPTH = 1_000, 100_000, 6
 """Limits for a folder of runs, because its files are held in memory."""
 _DIGITS = re.compile(r"\d+")
+_REPEAT = re.compile(r"(?<![a-z])r(?:ep(?:eat)?|un)?[-_=]?\d+", re.I)
+"""A repeat in a folder's name, such as r2 in n4-r2; folders in it belong to the same run."""
 
 
 def report_table(
@@ -153,7 +155,7 @@ def find_runs(folder: Path) -> list[RunFiles]:
     """
     problems: list[str] = []
     done: dict[str, RunFiles] = {}
-    held: list[str] = []
+    held: dict[str, Sequence[str]] = {}
     inside = os.path.realpath(folder)
 
     def refuse(error: OSError) -> None:
@@ -192,7 +194,11 @@ def find_runs(folder: Path) -> list[RunFiles]:
             except MeasuredRunsError as error:
                 problems += error.problems
         elif files:
-            held.append(place)
+            held[place] = files
+    try:
+        _join_ranks(folder, held, done)
+    except OSError as error:
+        refuse(error)
     if problems:
         raise MeasuredRunsError(*problems)
     if not done:
@@ -200,9 +206,51 @@ def find_runs(folder: Path) -> list[RunFiles]:
             f"{_printable(str(folder))}: no folder in it has a {names.METRICS_FILE}; have each run "
             "write its own, such as n4-r1/metrics.json (4 nodes, repeat 1)"
         )
-    for place in sorted(_failed(held, {*done})):
+    for place in sorted(_failed([*held], {*done})):
         done[place] = RunFiles(_printable(place), None)
     return [*done.values()]
+
+
+def _join_ranks(folder: Path, held: dict[str, Sequence[str]], done: dict[str, RunFiles]) -> None:
+    """Move the ranks of folders without a metrics.json to the run that they are a part of.
+
+    A rank that the run already has is one of another run, which failed.
+    """
+    names_of_ranks: dict[str, set[str]] = {}
+    for place, files in [*held.items()]:
+        ranks = {name for name in files if BUDGET_FILE.fullmatch(name)}
+        runs = [run for run in done if _is_part(place, run)]
+        if not ranks or len(runs) != 1:
+            continue
+        [run] = runs
+        known = names_of_ranks.setdefault(run, {*os.listdir(folder / run)})
+        if known.isdisjoint(ranks):
+            known |= ranks
+            budgets = [*done[run].budgets, *_read_budgets(folder / place, ranks)]
+            done[run] = done[run]._replace(budgets=budgets[:MAX_BUDGET_FILES])
+            del held[place]
+
+
+def _is_part(place: str, run: str) -> bool:
+    """Return True if a folder is within a run's or next to it, as one pod's is to another's.
+
+    n2-r1/pod-1 is a part of n2-r1 or n2-r1/pod-0, and pod-1/n2-r1 of pod-0/n2-r1.
+    """
+    if _is_in_run(place, [run]):
+        return True
+    own, other = Path(place).parts, Path(run).parts
+    differ = [at for at, pair in enumerate(zip(own, other, strict=False)) if pair[0] != pair[1]]
+    if len(own) != len(other) or len(differ) != 1:
+        return False
+    [at] = differ
+    is_named = any(nodes_in_name(name) or _REPEAT.search(name) for name in (own[at], other[at]))
+    return not is_named or _names_run(own[:at])
+
+
+def _names_run(parts: Sequence[str]) -> bool:
+    """Return True if a path has a node count and, in the same or a later folder, a repeat."""
+    counts = [at for at, name in enumerate(parts) if nodes_in_name(name)]
+    return bool(counts) and any(map(_REPEAT.search, parts[counts[0] :]))
 
 
 def _failed(held: Sequence[str], done: Collection[str]) -> set[str]:
@@ -214,6 +262,8 @@ def _failed(held: Sequence[str], done: Collection[str]) -> set[str]:
         if _is_in_run(place, done):
             continue
         for each in _down_to(place):
+            if each in with_runs and _names_run(Path(each).parts):
+                break
             named = nodes_in_name(os.path.basename(each))
             if each not in with_runs and (
                 named or (nodes_in_name(each) and _DIGITS.sub("#", each) in alike)
@@ -244,13 +294,16 @@ def _read_run(root: str, place: str, files: Sequence[str]) -> RunFiles:
             f"{shown}: more than {MAX_METRICS_BYTES // 2**20} MiB; nodesweep_clock.py writes "
             "kilobytes"
         )
-    paths = (Path(root, name) for name in sorted(files) if BUDGET_FILE.fullmatch(name))
-    budgets = [
+    return RunFiles(_printable(place), metrics, _read_budgets(Path(root), files))
+
+
+def _read_budgets(folder: Path, files: Iterable[str]) -> list[bytes]:
+    paths = (folder / name for name in sorted(files) if BUDGET_FILE.fullmatch(name))
+    return [
         path.read_bytes()
         for path in paths
         if path.is_file() and path.stat().st_size <= MAX_BUDGET_BYTES
-    ]
-    return RunFiles(_printable(place), metrics, budgets[:MAX_BUDGET_FILES])
+    ][:MAX_BUDGET_FILES]
 
 
 def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:

@@ -173,18 +173,16 @@ def _read(run: RunFiles) -> _Read:
 def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
     """Return the node count from the file or from the folder's name.
 
+    The name overrides the launcher's count, which is of groups of processes or of pods.
+
     Raises:
         MeasuredRunsError: The file and the name disagree, neither has a node count, or it exceeds
             MAX_NODES.
     """
-    in_file = whole_number_or_none(nested_value(metrics, ("world", "nodes")))
-    if not in_file:
-        world, per_node = (
-            whole_number_or_none(nested_value(metrics, ("world", name)))
-            for name in ("world_size", "processes_per_node")
-        )
-        in_file = world // per_node if world and per_node and world % per_node == 0 else None
     named = nodes_in_name(place)
+    in_file = whole_number_or_none(nested_value(metrics, ("world", "nodes")))
+    if not in_file and not named and metrics is not None:
+        in_file = _launched_nodes(metrics)
     found = named | ({in_file} if in_file else set())
     if len(found) > 1:
         said = f"its file says {in_file} and " if in_file else ""
@@ -201,6 +199,20 @@ def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
     if nodes > MAX_NODES:
         raise MeasuredRunsError(f"{place}: {nodes} nodes; allowed: 1 to {MAX_NODES:,}")
     return nodes
+
+
+def _launched_nodes(metrics: Mapping[str, Any]) -> int | None:
+    """Return the node count according to the launcher, as the program or its ranks recorded it."""
+    world, per_node = (
+        whole_number_or_none(nested_value(metrics, ("world", name)))
+        for name in ("world_size", "processes_per_node")
+    )
+    if world and per_node and world % per_node == 0:
+        return world // per_node
+    ranks = metrics.get("budget")
+    nodes = [nested_value(each, ("node",)) for each in (ranks if isinstance(ranks, list) else ())]
+    is_known = len(nodes) == world and all(isinstance(node, str) for node in nodes)
+    return len({*nodes}) or None if is_known else None
 
 
 def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> None:

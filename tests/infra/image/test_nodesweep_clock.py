@@ -194,6 +194,32 @@ def test_only_rank_0_writes_and_all_print(
     assert capsys.readouterr().out.startswith("rank=1; world_size=2; train_seconds=")
 
 
+@pytest.mark.parametrize(
+    ("local", "groups", "found"),
+    [
+        ("2", "4", {"processes_per_node": 2}),  # torchrun
+        ("8", None, {"processes_per_node": 8}),  # Ray Train, all on one node
+        ("2", None, {}),  # on several, perhaps 2, 1, 1, 1, 1, 1 and 1
+        ("3", "2", {}),  # the groups differ
+        ("0", "0", {}),
+        ("two", "4", {}),
+    ],
+)
+def test_processes_per_node_are_the_launchers_if_all_nodes_have_as_many(
+    local: str,
+    groups: str | None,
+    found: dict[str, int],
+    written: Callable[[], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+    if groups is not None:
+        monkeypatch.setenv("GROUP_WORLD_SIZE", groups)
+    torch_group(monkeypatch, 8, 0)
+    train()
+    assert written()["world"] == {"world_size": 8} | found
+
+
 @pytest.mark.parametrize("library", ["horovod.torch", "horovod.tensorflow"])
 def test_horovod(
     library: str, written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch

@@ -570,6 +570,21 @@ def test_an_exit_without_handlers_writes_nothing(run: Runner) -> None:
     assert run(textwrap.dedent(LOOP) + "\nimport os; os._exit(0)").files == []
 
 
+def test_a_training_thread_writes_before_its_launcher_kills_the_process(run: Runner) -> None:
+    """As in Ray Train, which sets the rank after the start and ends its workers with ray.kill."""
+    text = (
+        "import os, threading\ndef train_func():\n"
+        + textwrap.indent(textwrap.dedent(LOOP), "    ")
+        + "    import nodesweep_measure\n    nodesweep_measure.write()\n"
+        "os.environ.update(RANK='0', LOCAL_WORLD_SIZE='2', NODE_RANK='0')\n"
+        "thread = threading.Thread(target=train_func)\n"
+        "thread.start(); thread.join(); os._exit(1)\n"
+    )
+    done = run(text, WORLD="2", SM_USER_ENTRY_POINT="")
+    assert (done.code, done.files, done.metrics["steps"]) == (1, ["metrics.json"], 12)
+    assert done.metrics["world"] == {"world_size": 2, "processes_per_node": 2}
+
+
 def test_other_processes_of_the_job_write_nothing(run: Runner) -> None:
     """A launcher, pip and the workers of a loader start with the same environment."""
     assert run("import torch", SM_USER_ENTRY_POINT="launch.py").files == []

@@ -141,6 +141,45 @@ def test_runs_behind_links_or_too_deep_are_not_skipped_silently(
     assert found.stderr == snapshot
 
 
+def test_ranks_on_the_disks_of_other_pods_join_their_run(tmp_path: Path) -> None:
+    def pod(place: str, *ranks: int, log: bool = False) -> None:
+        (tmp_path / place).mkdir(parents=True)
+        for rank_ in ranks:
+            name = f"nodesweep-budget-{rank_}.json" if rank_ else "metrics.json"
+            write(tmp_path / place / name, f'{{"rank": {rank_}}}')
+        if log:
+            write(tmp_path / place / "out.log", "done")
+
+    pod("n2-r1/job-master-0", 0)
+    pod("n2-r1/job-worker-0", 1, log=True)
+    pod("n2-r2/job-master-0", log=True)  # its first pod failed
+    pod("n2-r2/job-worker-0", 1)
+    pod("job-node-0-0/n4-r1", 0, 1)
+    pod("job-node-0-1/n4-r1", 2, 3)
+    pod("n3/r1/node-0", 0)
+    pod("n3/r1/node-1", 1)
+    pod("n3/r1/node-2", log=True)  # its ranks were not split
+    pod("n8-r1", 0)
+    pod("n8-r1/pod-1", 1)
+    pod("n16/r1", 0, 1)
+    pod("n16/r2", 1)  # rank 0 failed
+    pod("a/n5/pod-0", 0)  # either may be the run of pod-1
+    pod("a/n5/pod-2", 0)
+    pod("a/n5/pod-1", 1)
+    found = {run.place: run for run in find_runs(tmp_path)}
+    assert {place: len(run.budgets) for place, run in found.items() if run.metrics} == {
+        "a/n5/pod-0": 0,
+        "a/n5/pod-2": 0,
+        "job-node-0-0/n4-r1": 3,
+        "n16/r1": 1,
+        "n2-r1/job-master-0": 1,
+        "n3/r1/node-0": 1,
+        "n8-r1": 1,
+    }
+    failed = {place for place, run in found.items() if not run.metrics}
+    assert failed == {"n2-r2", "n16/r2", "a/n5/pod-1"}
+
+
 def test_one_folder_that_is_a_run_itself(tmp_path: Path) -> None:
     write(tmp_path / "metrics.json", "{}")
     write(tmp_path / "n4" / "log", "within the run")

@@ -130,6 +130,25 @@ def test_the_node_count_may_be_in_the_file() -> None:
     assert [(each.nodes, each.world_size) for each in found] == [(1, 8), (2, 8)]
 
 
+def test_the_node_count_may_be_that_of_the_ranks() -> None:
+    """Ray Train does not state how many nodes it uses, but every rank knows its own."""
+    found = read_runs([observed("a", 1, "0"), observed("b", 6, *"001122")])
+    assert [each.nodes for each in found] == [1, 3]
+    uneven = refusal(observed("a", 1, "0"), observed("b", 3, *"010"))
+    assert "the number of processes (3) is not divisible by the number of nodes (2)" in uneven
+    unknown = refusal(observed("a", 1, "0"), observed("b", 2, "0", None))
+    assert "b: the node count is unknown" in unknown
+
+
+def test_a_name_overrides_the_launchers_count_of_groups_or_pods() -> None:
+    """torchrun can run once per GPU, and several pods can share a node."""
+    groups = json.dumps(metrics() | {"world": {"world_size": 8, "processes_per_node": 1}})
+    found = read_runs([RunFiles("n1", groups.encode()), run("n2", 8.0, world=8)])
+    assert [each.nodes for each in found] == [1, 2]
+    found = read_runs([observed("n1", 1), observed("n2", 8, *"01234567")])
+    assert [each.nodes for each in found] == [1, 2]
+
+
 def steps(outcomes: list[JobOutcome]) -> Any:
     return find_step_budget(*summarise_runs(outcomes))
 
