@@ -9,7 +9,8 @@ section `observed`, unless the program wrote one:
                      optimizer step, evaluations between the steps included
     observed         starts_at: data_request, or first_step_end without a DataLoader (then at least
                      100 steps); data_wait_seconds; torch; batch_size of this process, if its
-                     samples were counted; or only not_measured, the reason
+                     samples were counted; or only not_measured, the reason, and the error
+                     with which the program ended, if there was one
     budget           the parts of rank 0's time; every other rank writes its own to a file; if
                      there is no budget, observed has the reason in not_split
 
@@ -237,7 +238,8 @@ class Watch:
         if not self._times or self.reason is not None:
             return self._without(self.reason or self._untrained())
         if getattr(sys, "last_type", None) is not None:
-            return self._without(f"the program ended with {sys.last_type.__name__}")
+            error = sys.last_type.__name__
+            return self._without(f"the program ended with {error}", error=error)
         first, last = self._times[0], self._last_step_at()
         training = self._training_loaders()
         by_loaders = sum(each.steps for each in self._loaders)
@@ -353,8 +355,8 @@ class Watch:
         return "the program never imported torch" if self.torch is None else _UNSEEN
 
     @staticmethod
-    def _without(reason):
-        return {"schema_version": 1, SECTION: {"not_measured": reason}}
+    def _without(reason, **more):
+        return {"schema_version": 1, SECTION: {"not_measured": reason, **more}}
 
     @property
     def has_trained(self):

@@ -71,6 +71,7 @@ class _Read(NamedTuple):
     nodes: int
     metrics: dict[str, Any] | None
     started: float | None
+    failure: str = "its folder has no metrics.json, so it failed or has not ended"
 
 
 def nodes_in_name(name: str) -> set[int]:
@@ -140,6 +141,8 @@ def _read(run: RunFiles) -> _Read:
         raise MeasuredRunsError(f"{file}: expected a JSON object, as nodesweep_clock.py writes it")
     if (reason := not_observed_reason(metrics)) is not None:
         reason = "".join(filter(str.isprintable, " ".join(reason.split())))
+        if isinstance(nested_value(metrics, ("observed", "error")), str):
+            return _Read(run.place, _node_count(run.place, None), None, None, reason)
         raise MeasuredRunsError(f"{file}: the program was not measured: {reason}")
     if positive_or_none(metrics.get("train_seconds")) is None:
         raise MeasuredRunsError(
@@ -298,7 +301,7 @@ def _outcome(run: _Read, repeat: int, goal: str | None, is_dated: bool) -> JobOu
         job = JobStatus(
             run.place,
             "failed",
-            reason="its folder has no metrics.json, so it failed or has not ended",
+            reason=run.failure,
             nodes=run.nodes,
             platform_kind="measured",
         )

@@ -334,6 +334,7 @@ def test_what_cannot_be_measured_gives_a_reason(
     done, plain = run(text, **variables), run(text, NODESWEEP_MEASURE="off", out="off", **variables)
     assert done.reason is not None and named in done.reason
     assert "train_seconds" not in done.metrics
+    assert ("error" in done.metrics["observed"]) is (done.code != 0)
     assert (done.code, done.stdout, done.stderr) == (plain.code, plain.stdout, plain.stderr)
     assert plain.files == []
 

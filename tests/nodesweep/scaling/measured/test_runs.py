@@ -149,6 +149,14 @@ def test_a_name_overrides_the_launchers_count_of_groups_or_pods() -> None:
     assert [each.nodes for each in found] == [1, 2]
 
 
+def test_a_run_whose_program_ended_with_an_error_is_a_failed_one() -> None:
+    reason = {"not_measured": "the program ended with RuntimeError", "error": "RuntimeError"}
+    failed = RunFiles("n2-r2", json.dumps({"schema_version": 1, "observed": reason}).encode())
+    found = read_runs([observed("n1", 1), observed("n2-r1", 2), failed])
+    assert [each.status for each in found] == ["Completed", "Completed", "Failed"]
+    assert found[2].reason == "the program ended with RuntimeError"
+
+
 def steps(outcomes: list[JobOutcome]) -> Any:
     return find_step_budget(*summarise_runs(outcomes))
 
