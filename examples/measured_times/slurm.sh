@@ -1,6 +1,7 @@
 #!/bin/bash
 # Time job.sbatch on 1, 2, 4 and 8 nodes, one job at a time, and create a report: bash slurm.sh
-# job.sbatch runs the training with a single srun, which Slurm accounts as step 0.
+# job.sbatch runs the training with a single srun, which Slurm accounts as step 0. The time of a step
+# includes the startup of Python.
 set -eu
 jobs=""
 for repeat in ${repeats:-1 2 3}; do
