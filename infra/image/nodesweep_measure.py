@@ -54,8 +54,8 @@ _NOT_LOADED = (
     "trains in a forked process, or ends with os._exit"
 )
 _SEVERAL = (
-    "several processes of the program trained as rank 0, for instance one after another, so none "
-    "of their times is the job's"
+    "several processes of the program trained as rank 0, for instance one after another or in "
+    "two runs with the same output folder, so none of their times is the job's"
 )
 
 

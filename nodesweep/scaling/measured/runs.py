@@ -164,7 +164,8 @@ def _read(run: RunFiles) -> _Read:
     if world is not None and world % nodes:
         raise MeasuredRunsError(
             f"{run.place}: the number of processes ({world}) is not divisible by the number of "
-            f"nodes ({nodes}); name the folder after the run's node count, not after a host"
+            f"nodes ({nodes}); run the same number on each, and name the folder after the run's "
+            "node count, not after a host"
         )
     _name_nodes(metrics, nodes, world)
     started = positive_or_none(metrics.get("run_start_unix_seconds"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.commands.table import find_runs
 from nodesweep.cli.main import main
+from nodesweep.scaling.measured.runs import read_runs
 from tests.nodesweep.scaling.analysis.test_step_budget import rank
 from tests.plain import plain
 
 pytestmark = pytest.mark.usefixtures("without_plots")
+CLUSTERS = Path(__file__).parent / "data" / "clusters"
+"""Files that small DDP programs wrote, unedited.
+
+ray: Ray Train 2.60 on a cluster of two raylets, in two network namespaces of one machine: DDP on
+one worker and on two, and Lightning on two.
+pytorchjob, elastic, trainjob: processes in the same namespaces, one per pod, each with its own
+disk, host name, and the variables that Kubeflow's controllers set (training-operator's envvar.go
+and elastic.go, trainer's torch.go); no Kubernetes cluster was involved. In n2-r2, a rank raises.
+"""
 
 
 @pytest.fixture
@@ -86,6 +97,64 @@ def test_steps_waits_and_causes_are_in_the_report_and_predict_reads_it(
     assert [count["nodes"] for count in said["counts"]] == [8]
     answers = {each["criterion"]: each["answer"] for each in said["judged"][-1]["verdicts"]}
     assert answers["efficiency"] == "fail"  # by --min-efficiency of the report
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs"),
+    [
+        (
+            "ray",
+            [(1, 1, "Completed", 1), (2, 2, "Completed", 2), (2, 2, "Completed", 2)],
+        ),
+        (
+            "pytorchjob",
+            [(1, 1, "Completed", 1), (2, 2, "Completed", 2), (2, None, "Failed", 0)],
+        ),
+        (
+            "elastic",
+            [(1, 2, "Completed", 2), (2, 4, "Completed", 4), (2, None, "Failed", 0)],
+        ),
+        ("trainjob", [(1, 1, "Completed", 1), (2, 2, "Completed", 2)]),
+    ],
+)
+def test_files_of_other_launchers_are_read(
+    name: str, jobs: list[tuple[int, int | None, str, int]], tmp_path: Path
+) -> None:
+    found = read_runs(find_runs(CLUSTERS / name))
+    assert [
+        (each.nodes, each.world_size, each.status, len(each.metric("budget") or ()))
+        for each in found
+    ] == jobs
+    for each in found:
+        nodes = {rank["node"] for rank in each.metric("budget") or ()}
+        assert each.is_failure or nodes == {f"algo-{at + 1}" for at in range(each.nodes)}
+    shutil.copytree(CLUSTERS / name, tmp_path / "runs")
+    done = report(tmp_path / "runs")
+    assert done.exit_code == 0, done.output
+    said = json.loads((tmp_path / "reports" / "runs" / "report.json").read_text())
+    completed = [nodes for nodes, _, status, _ in jobs if status == "Completed"]
+    assert [(each["nodes"], each["n"]) for each in said["step_budget"]["counts"]] == [
+        (1, completed.count(1)),
+        (2, completed.count(2)),
+    ]
+    [doubling] = said["step_budget"]["losses"]
+    causes = {each["cause"]: each["efficiency"] for each in doubling["causes"]}
+    assert causes["communication"] > 0 and causes["waiting"] > 0
+    folder = str(tmp_path / "reports" / "runs")
+    predicted = CliRunner().invoke(main, ["predict", folder, "--nodes", "4", "--json"])
+    assert predicted.exit_code == 0, predicted.output
+    assert [each["nodes"] for each in json.loads(predicted.stdout)["counts"]] == [4]
+
+
+def test_runs_of_several_launchers_can_be_repeats(tmp_path: Path) -> None:
+    for name in ("ray", "pytorchjob", "trainjob"):
+        shutil.copytree(CLUSTERS / name, tmp_path / name)
+    found = read_runs(find_runs(tmp_path))
+    assert [(each.nodes, each.repeat) for each in found] == [
+        *((1, repeat) for repeat in (1, 2, 3)),
+        *((2, repeat) for repeat in (1, 2, 3, 4, 5)),
+    ]
+    assert {each.batch_policy for each in found} == {"fixed_global"}
 
 
 def test_a_goal_and_limits_of_the_command_line_apply(runs: Path) -> None:
