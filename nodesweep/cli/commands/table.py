@@ -204,7 +204,8 @@ def find_runs(folder: Path) -> list[RunFiles]:
     if not done:
         raise MeasuredRunsError(
             f"{_printable(str(folder))}: no folder in it has a {names.METRICS_FILE}; have each run "
-            "write its own, such as n4-r1/metrics.json (4 nodes, repeat 1)"
+            "write its own, such as n4-r1/metrics.json (4 nodes, repeat 1); Ray Train's runs must "
+            "call nodesweep_measure.write() (docs/measured-tables.md)"
         )
     for place in sorted(_failed([*held], {*done})):
         done[place] = RunFiles(_printable(place), None)
@@ -219,8 +220,8 @@ def _join_ranks(folder: Path, held: dict[str, Sequence[str]], done: dict[str, Ru
     names_of_ranks: dict[str, set[str]] = {}
     for place, files in [*held.items()]:
         ranks = {name for name in files if BUDGET_FILE.fullmatch(name)}
-        runs = [run for run in done if _is_part(place, run)]
-        if not ranks or len(runs) != 1:
+        runs = [run for run in done if _is_part(place, run)] if ranks else []
+        if len(runs) != 1:
             continue
         [run] = runs
         known = names_of_ranks.setdefault(run, {*os.listdir(folder / run)})
