@@ -82,6 +82,14 @@ def _platform(evidence: CaveatInputs) -> Iterator[str]:
         unknown += ["under which batch policy"] if conditions.batch_policy is None else []
         unknown += ["on which machines"] if conditions.instance_type is None else []
         yield f"Times as given: it is unknown {join_words(unknown)} they were measured."
+        budget = evidence.report.step_budget
+        counts = () if budget is None else budget.counts
+        if not all(any(part.name == "waiting" for part in each.parts) for each in counts):
+            yield (
+                "Waiting is counted as communication, because the times of some processes are "
+                "missing: each run needs the nodesweep-budget-*.json of all its nodes or pods "
+                "next to its metrics.json."
+            )
 
 
 def _policy(evidence: CaveatInputs) -> Iterator[str]:

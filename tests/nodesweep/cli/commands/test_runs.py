@@ -146,6 +146,20 @@ def test_files_of_other_launchers_are_read(
     assert [each["nodes"] for each in json.loads(predicted.stdout)["counts"]] == [4]
 
 
+def test_a_pod_whose_ranks_were_not_copied_is_a_caveat(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(CLUSTERS / "elastic", runs)
+
+    def caveats() -> list[str]:
+        assert report(runs).exit_code == 0
+        said = json.loads((tmp_path / "reports" / "runs" / "report.json").read_text())
+        return [each for each in said["caveats"] if "nodesweep-budget-*.json" in each]
+
+    assert caveats() == []
+    shutil.rmtree(runs / "n2-r1" / "job-worker-1")
+    assert len(caveats()) == 1
+
+
 def test_runs_of_several_launchers_can_be_repeats(tmp_path: Path) -> None:
     for name in ("ray", "pytorchjob", "trainjob"):
         shutil.copytree(CLUSTERS / name, tmp_path / name)
