@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.exceptions import CancelledRun
-from prefect.states import Paused
+from prefect.states import Paused, State
 
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.cancelling
@@ -69,7 +69,7 @@ def test_run_that_is_paused_without_a_new_process_is_cancelled_and_stops_its_job
     wait_until(lambda: jobs_of(served, sweep) or not thread.is_alive())
     [kept] = kept_records(sweep).flow_runs
     with get_client(sync_client=True) as client:
-        paused = Paused(timeout_seconds=3600, reschedule=False)
+        paused: State[None] = Paused(timeout_seconds=3600, reschedule=False)
         answer = client.set_flow_run_state(UUID(kept["id"]), paused)
     assert answer.status.value == "ACCEPT"
     thread.join(HANG_SECONDS)
