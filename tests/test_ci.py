@@ -148,8 +148,17 @@ def repository(tmp_path: Path) -> Path:
 
 
 def as_user(repository: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script by .ci/as_user, which takes commands in `bin` next to the checkout first."""
     command = [repository / ".ci" / "as_user", "sh", "-euc", script]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    path = f"{repository.parent / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 @needs_root
@@ -178,3 +187,29 @@ def test_a_command_of_the_user_that_fails_fails_here(repository: Path) -> None:
     assert as_user(repository, f"ls {repository}").returncode != 0, (
         "the user may read root's folder"
     )
+
+
+@needs_root
+def test_bytecode_that_is_removed_before_it_is_copied_is_left_out(repository: Path) -> None:
+    real, removed = shutil.which("find"), repository / ".venv" / "lib" / "removed.pyc"
+    removed.write_text("bytecode")
+    found = repository.parent / "found"
+    listing = f'{real} "$@" >{found}.$$; rm -f {removed}; cat {found}.$$'
+    program(repository.parent / "bin" / "find", listing)
+    done = as_user(repository, "echo .venv/lib/*.pyc .venv/lib/package/*/*.pyc")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [
+        ".venv/lib/*.pyc", ".venv/lib/package/__pycache__/module.pyc",
+    ]  # fmt: skip
+
+
+@needs_root
+@pytest.mark.parametrize(("code", "is_error"), [(1, False), (2, True)])
+def test_files_that_change_while_they_are_copied_are_no_error_but_others_are(
+    repository: Path, code: int, is_error: bool
+) -> None:
+    """GNU tar's exit codes."""
+    real = shutil.which("tar")
+    script = f'{real} "$@" || exit; case "$*" in *-cf*) exit {code} ;; esac'
+    program(repository.parent / "bin" / "tar", script)
+    assert (as_user(repository, "true").returncode != 0) == is_error

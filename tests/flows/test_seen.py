@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import urllib.request
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from nodesweep.events import PROGRESS, ROOT, STAGES, Event, read_event
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.scaling import names
+from nodesweep.scaling.report.plots import draw_plots
 from nodesweep.tasks.sweeps.job_runs import (
     SUBMITTED,
     JobRuns,
@@ -75,7 +77,9 @@ def test_artifacts_task_names_and_links(
     served: SimpleNamespace,
     pipeline_config: Callable[..., BenchmarkConfig],
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("nodesweep.scaling.report.render.draw_plots", draw_plots)
     config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
     result = scaling_benchmark(config)
     warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
@@ -124,8 +128,9 @@ def test_artifacts_task_names_and_links(
         "train-1n-r1": "Completed", "train-2n-r1": "Completed",
     }  # fmt: skip
     assert {"attempt 1 of 2", "timeout 1 h 0 min"} <= set(jobs[0]["tags"])
-    pictures = re.findall(r"!\[.*?\]\(data:image/svg\+xml;base64,", report.data)
-    assert len(pictures) == len(list(result.folder.glob("*.svg")))
+    pictures = re.findall(r"!\[.*?\]\(data:image/svg\+xml;base64,(.*?)\)", report.data)
+    drawn = [file.read_bytes() for file in result.folder.glob("*.svg")]
+    assert len(drawn) >= 2 and sorted(map(b64decode, pictures)) == sorted(drawn)
 
 
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(

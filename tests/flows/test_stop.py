@@ -9,11 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
+from prefect.client.orchestration import get_client
 from prefect.exceptions import CancelledRun
+from prefect.states import Paused, State
 
 import nodesweep.flows.stages.sweep
+import nodesweep.tasks.cancelling
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import wait_for_end, wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import SweepStopped
@@ -22,7 +27,7 @@ from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
-from tests.flows.simulated_sweep import begin_as
+from tests.flows.simulated_sweep import begin_as, kept_records
 from tests.flows.test_pipeline import jobs_of
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -45,6 +50,36 @@ def test_interrupted_sweep_stops_its_jobs(
     assert wait_for_end(served.sagemaker, job)["TrainingJobStatus"] == "Stopped"
 
 
+def test_run_that_is_paused_without_a_new_process_is_cancelled_and_stops_its_jobs(
+    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "POLL_SECONDS", 0.05)
+    config = pipeline_config("endless", sweep={"node_counts": [1]})
+    sweep = "bench-20261120000002-" + names.config_digest(config)[:8]
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            begin_as(config, sweep)
+        except CancelledRun as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    wait_until(lambda: jobs_of(served, sweep) or not thread.is_alive())
+    [kept] = kept_records(sweep).flow_runs
+    with get_client(sync_client=True) as client:
+        paused: State[None] = Paused(timeout_seconds=3600, reschedule=False)
+        answer = client.set_flow_run_state(UUID(kept["id"]), paused)
+    assert answer.status.value == "ACCEPT"
+    thread.join(HANG_SECONDS)
+    assert len(raised) == 1
+    [kept] = kept_records(sweep).flow_runs
+    assert kept["state"]["type"] == "CANCELLED"
+    [job] = jobs_of(served, sweep)
+    assert wait_for_end(served.sagemaker, job)["TrainingJobStatus"] == "Stopped"
+
+
 @pytest.mark.drawn
 def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Configs) -> None:
     config = pipeline_config("endless", sweep={"node_counts": [1]})
@@ -57,13 +92,14 @@ def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Con
         except SweepStopped as error:
             result["refused"] = error
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         wait_until(lambda: jobs_of(served, sweep) or not thread.is_alive())
         assert stop_sweep(sweep, config) == jobs_of(served, sweep)
     finally:
-        thread.join()
+        thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
     report, _ = report_sweep(sweep, config)
     [point] = report.model_dump(mode="json")["points"]
     assert (point["status"], point["reason"]) == ("Stopped", "stopped on request")

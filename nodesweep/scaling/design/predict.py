@@ -116,7 +116,7 @@ class Predict(Design):
         return (*general, *projected_notes(measured))
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
-        """Return a line on the predicted node counts and, for short jobs, one on their length."""
+        """Return lines on the predicted node counts and on what limits or lengthens the jobs."""
         runs = one_or_more(confirming_runs(config), "run")
         last = f"; --confirm adds {runs} at the deciding node count"
         if config.sweep.confirm or config.sweep.arm_count > 1:
@@ -127,6 +127,11 @@ class Predict(Design):
             lines.append(
                 f"{'':>4} each job ends after {share} of its steps (sweep.probe.max_share), or "
                 "after 20 steady ones if that is later, and the time of the rest is projected"
+            )
+        if not config.ships_program:  # DEADLINE_SECONDS in infra/image/nodesweep_exchange.py
+            lines.append(
+                f"{'':>4} jobs on several nodes without GPUs first time all-reduces for up to 60 s,"
+                " which training.max_runtime_seconds includes"
             )
         return lines
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
@@ -24,6 +25,7 @@ from nodesweep.scaling.instances.progress import (
 )
 from nodesweep.scaling.job import JobSpec, JobStatus, Render, ResolvedInputs
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_contention_steady
+from nodesweep.scaling.outcome.observed import TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.budget import Allowance
 from nodesweep.scaling.planning.fail_fast import (
@@ -459,7 +461,9 @@ class SweepQueue:
         return self._spec(attempt).name
 
     def _spec(self, attempt: Attempt) -> JobSpec:
-        return build_spec(
+        """Return the attempt's job, without timed all-reduces if an older version began it so."""
+        build = partial(
+            build_spec,
             self._config,
             attempt.point,
             self._inputs,
@@ -468,6 +472,11 @@ class SweepQueue:
             sized_steps(self._config, self.outcomes),
             self.selected_type,
         )
+        spec = build()
+        if TIME_ALL_REDUCES in spec.variables and spec.name not in self._earlier:
+            older = build(times_all_reduces=False)
+            return older if older.name in self._earlier else spec
+        return spec
 
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Count the jobs that other runs of this sweep have claimed, which share the budget."""

@@ -22,6 +22,7 @@ def build_spec(
     attempt: int = 1,
     steps: int | None = None,
     selected_type: str | None = None,
+    times_all_reduces: bool = True,
 ) -> JobSpec:
     """Return the job of one attempt at a point.
 
@@ -35,6 +36,7 @@ def build_spec(
             (nodesweep/scaling/planning/workload.py).
         selected_type: The instance type that the first job got, if it could run on several
             (nodesweep/scaling/planning/fallbacks.py).
+        times_all_reduces: False for the job of a version that did not time all-reduces.
     """
     own = config.of_arm(point.arm.name)
     training = own.training
@@ -54,7 +56,7 @@ def build_spec(
             name: fill_placeholders(value, point)
             for name, value in training.hyperparameters.items()
         },
-        variables=_measuring_variables(own, point) | amount,
+        variables=_measuring_variables(own, point, times_all_reduces) | amount,
         platform=own.platform,
     )
     digest = names.canonical_digest(render(unnamed))
@@ -64,7 +66,9 @@ def build_spec(
     return replace(unnamed, name=name, digest=digest)
 
 
-def _measuring_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
+def _measuring_variables(
+    config: BenchmarkConfig, point: PlannedPoint, times_all_reduces: bool
+) -> dict[str, str]:
     """Return the environment variables that control how a program is measured and stopped early.
 
     The stopping criteria are the same for every probe, so that the digest distinguishes probes from
@@ -77,6 +81,7 @@ def _measuring_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[s
         variables |= {ASKED_BY: f"{ends.precision:g}", MOST_STEPS: str(ends.max_steps)}
         if ends.max_share is not None:
             variables[MOST_SHARE] = f"{ends.max_share:g}"
-    if config.sweep.rules.predicts and not config.ships_program and point.nodes > 1:
+    is_predicted = config.sweep.rules.predicts and not config.ships_program
+    if times_all_reduces and is_predicted and point.nodes > 1:
         variables[TIME_ALL_REDUCES] = "1"
     return variables

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import job_request, resources
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
@@ -102,7 +103,9 @@ def test_quota_limited_sweep_never_runs_above_it(
     ):
         served.sagemaker.create_training_job(**FOREIGN)
         with watched(served, refusals, let_go) as seen:
-            config = sweep_config(served, sweep={"max_parallel_jobs": 3, "order": "descending"})
+            sweep = {"max_parallel_jobs": 3, "order": "descending"}
+            limit = {"queue_deadline_seconds": int(HANG_SECONDS)}
+            config = sweep_config(served, sweep={**sweep, **limit})
             assert scaling_benchmark(config).missing_points == 0
         assert ledger(served) == COMPLETED
     assert max(seen) <= 4
@@ -116,8 +119,9 @@ def watched(
 ) -> Iterator[list[int]]:
     """Yield the number of instances in use, each from one response of ListTrainingJobs.
 
-    FOREIGN is stopped at the platform's first refusal. The sweep's first job ends only once the
-    second one was refused or, which is a failure, accepted.
+    FOREIGN is stopped at the platform's first refusal or, which is a failure, once a job of the
+    sweep waits behind it. The sweep's first job ends only once the second one was refused or, which
+    is a failure, accepted.
     """
     seen, over = [0], threading.Event()
 
@@ -128,19 +132,20 @@ def watched(
             ]
             places = [names.parse_job_name(job["TrainingJobName"]) for job in jobs]
             seen.append(sum(place.nodes if place else FOREIGN_NODES for place in places))
-            if None in places and refusals():
+            if None in places and (refusals() or len(places) > 1):
                 served.sagemaker.stop_training_job(TrainingJobName="foreign")
             is_second_accepted = any(place is not None and place.nodes < 4 for place in places)
             if is_second_accepted or "request delta of 2" in "".join(refusals()):
                 let_go.set()
 
-    thread = threading.Thread(target=watch)
+    thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield seen
     finally:
         over.set()
-        thread.join()
+        thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
 
 
 def test_algorithm_error_is_not_tried_again(

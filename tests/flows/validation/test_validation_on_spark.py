@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from prefect.exceptions import CancelledRun
 
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import wait_until
 from infra.local.tests.platform_fakes import IMAGE_URI, endless_program
 from nodesweep.cli.commands.plan import describe_plan, plan_of
@@ -224,13 +225,14 @@ def test_stop_of_the_sweep_stops_the_job(served: SimpleNamespace, spark_config: 
         except SweepStopped as error:
             raised.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         [job] = wait_until(lambda: processing_jobs(served, sweep))
         assert stop_sweep(sweep, config) == [job]
     finally:
-        thread.join()
+        thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
     assert processing_jobs(served, sweep) == {job: "Stopped"}
     assert "its dataset" in str(raised[0])
 

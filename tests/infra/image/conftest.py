@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,3 +56,16 @@ def trainings_here(tmp_path: Path) -> Iterator[Trainings]:
     running = Trainings(sys.executable, tmp_path, tmp_path)
     yield running
     running.end()
+
+
+@pytest.fixture
+def young() -> Iterator[None]:
+    """Keep new objects in the collector's generation 0, so that gc.collect(0) finds the dead ones.
+
+    A full collection takes as long as everything that earlier tests have left: the cycles that it
+    scans, and the finalizers that it runs.
+    """
+    gc.collect(0)
+    gc.disable()
+    yield
+    gc.enable()

@@ -178,14 +178,14 @@ def runner(tmp_path: Path, python: str, paths: list[Path]) -> Runner:
     return start
 
 
-def test_a_forked_child_frees_no_event_of_its_parent() -> None:
+def test_a_forked_child_frees_no_event_of_its_parent(young: None) -> None:
     """It cannot use its parent's CUDA context, so destroying an event there would end it."""
     watched, first, last = Watch(), Event(), Event()
     watched._first_event, watched._last_event = first, last
     events = [weakref.ref(first), weakref.ref(last)]
     del first, last
     watched.after_fork()
-    gc.collect()
+    gc.collect(0)
     assert not watched.has_trained
     assert all(event() is not None for event in events)
 

@@ -214,7 +214,7 @@ def test_times_of_other_processes_are_in_a_variable(monkeypatch: pytest.MonkeyPa
     assert network_of(model(parameter(MEGA)), timed=None) is None
 
 
-def test_a_pass_that_accumulates_gradients_exchanges_nothing() -> None:
+def test_a_pass_that_accumulates_gradients_exchanges_nothing(young: None) -> None:
     network, wrapped, torch = Network(), model(parameter(MEGA)), Torch(0, 0)
     network.timed = TIMED
     network.after_backward(torch)
@@ -223,7 +223,7 @@ def test_a_pass_that_accumulates_gradients_exchanges_nothing() -> None:
         network.after_backward(torch)
     assert network.facts()["network"]["exchanges"] == 3
     del wrapped
-    gc.collect()
+    gc.collect(0)
     network.after_backward(torch)
     assert network.facts()["network"]["exchanges"] == 3
 

@@ -51,6 +51,7 @@ class Server:
         self.runs: dict[str, SimpleNamespace] = {}
         self.refuses: set[str] = set()
         self.opened = 0
+        self.seconds_per_call = 0.0
 
     @contextmanager
     def client(self, sync_client: bool, httpx_settings: dict[str, Any]) -> Iterator[Server]:
@@ -80,6 +81,7 @@ class Server:
 
     def _take(self, name: str, state: State[Any]) -> None:
         self.calls.append((self.now, name, str(state.name)))
+        self.now += self.seconds_per_call
         if name in self.refuses:
             raise ConnectionError("no server")
 
@@ -103,8 +105,11 @@ def runs_of(server: Server, **facts: Any) -> JobRuns:
 
 
 def show_all(runs: JobRuns) -> None:
-    while (due := runs.next_to_show()) is not None:
+    for _ in range(1000):
+        if (due := runs.next_to_show()) is None:
+            return
         runs.show(*due)
+    pytest.fail("it never gives up")
 
 
 def outcome(status: str, reason: str | None = None) -> JobOutcome:
@@ -265,6 +270,17 @@ def test_a_dead_server_is_called_once_a_minute_and_not_for_long_after_the_sweep(
     show_all(runs)
     assert 30.0 <= server.now - ended_at < 40.0
     assert runs.is_behind, "so that a wait for it warns"
+
+
+def test_a_slow_server_gets_every_end_however_long_that_takes(server: Server) -> None:
+    """Only an error after the time for retries ends the attempts."""
+    runs = runs_of(server)
+    runs.want({job(nodes): DONE for nodes in range(1, 41)})
+    server.seconds_per_call = 2.0
+    runs.end()
+    show_all(runs)
+    assert server.now >= 80.0 and not runs.is_behind
+    assert len(server.runs) == 40
 
 
 def test_the_thread_of_a_dead_server_ends_with_the_sweep(server: Server) -> None:

@@ -174,7 +174,9 @@ def test_short_runs_cost_a_share_of_whole_ones(short_config):
 
 def test_the_plan_says_how_short_the_runs_are(short_config, predict_config, snapshot):
     assert PREDICT.plan_lines(short_config()) == snapshot
-    assert len(PREDICT.plan_lines(predict_config())) == 1
+    own = PREDICT.plan_lines(predict_config())
+    assert len(own) == 2 and "training.max_runtime_seconds" in own[1]
+    assert not any("all-reduces" in line for line in PREDICT.plan_lines(short_config()))
 
 
 @pytest.mark.parametrize(

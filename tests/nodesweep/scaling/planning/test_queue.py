@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.job import JobStatus, ResolvedInputs
+from nodesweep.scaling.outcome.observed import TIME_ALL_REDUCES
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue, Wait
+from nodesweep.scaling.planning.specs import build_spec
 from tests.nodesweep.launch.sagemaker.rendered import render_of
 from tests.nodesweep.scaling.conftest import outcome
 
@@ -198,6 +200,26 @@ def test_a_further_attempt_that_is_there_already_comes_at_once(make_config):
     order = submit(queue)
     queue.settle_earlier(described(order, "failed"), ended(order, NO_CAPACITY))
     assert submit(queue).job_name == second.job_name
+
+
+def test_a_job_of_a_version_that_timed_no_all_reduces_is_adopted(make_config):
+    """The variable that asks for them is part of the digest in the job's name."""
+    sweep = {"design": "predict", "node_counts": [1, 2, 4, 8], "repeats": 1}
+    queue = queue_of(make_config, max_parallel_jobs=2, **sweep)
+    _, timed = submit(queue), submit(queue)
+    assert timed.spec.variables == {TIME_ALL_REDUCES: "1"}
+    config = make_config(
+        sweep={**sweep, "order": "ascending", "smoke": "never", "max_attempts": 1},
+        training={"max_runtime_seconds": 80},
+    )
+    older = build_spec(
+        config, timed.attempt.point, INPUTS, render_of(config), times_all_reduces=False
+    )
+    assert older.variables == {} and older.name != timed.job_name
+    for name in (older.name, timed.job_name):
+        resumed = queue_of(make_config, **sweep)
+        resumed.count_earlier({name}, [described(timed)])
+        assert submit(resumed).job_name == name
 
 
 def test_under_a_budget_an_earlier_job_is_one_that_the_platform_knows(make_config):
