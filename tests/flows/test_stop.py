@@ -73,6 +73,8 @@ def test_run_that_is_paused_without_a_new_process_is_cancelled_and_stops_its_job
         answer = client.set_flow_run_state(UUID(kept["id"]), paused)
     assert answer.status.value == "ACCEPT"
     thread.join(HANG_SECONDS)
+    if thread.is_alive():
+        stop_sweep(sweep, config)  # so that the process can exit
     assert len(raised) == 1
     [kept] = kept_records(sweep).flow_runs
     assert kept["state"]["type"] == "CANCELLED"
