@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import fcntl
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,29 +20,28 @@ def store(tmp_path):
     return ProcessImageStore(tmp_path / "state")
 
 
-@pytest.fixture(scope="session")
-def environment_with_pip(tmp_path_factory):
-    """A compiled environment from `python -m venv`, which takes several seconds of CPU time."""
-    folder = tmp_path_factory.mktemp("environment") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
-    subprocess.run(
-        [folder / "bin" / "python", "-m", "compileall", "-q", folder / "lib"],
-        check=True,
-        timeout=300,
-    )
-    return folder
-
-
 @pytest.fixture
-def copied_environments(environment_with_pip, monkeypatch):
-    """Make builds copy that environment instead of creating one."""
-    command = BuildRun.command
+def copied_environments(tmp_path_factory, monkeypatch):
+    """Make builds copy the environment that the first build of all workers creates.
+
+    Creating one takes several seconds of CPU time.
+    """
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    command, made = BuildRun.command, shared / "environment"
 
     def run(self, phase, argv, environment, folder, lock_fd):
         if phase != "MAKE virtual environment":
             command(self, phase, argv, environment, folder, lock_fd)
             return
-        self.on_line(f"[{phase}]")
-        installer._copy_venv(environment_with_pip, Path(argv[-1]))
+        with (shared / "environment-is-made").open("a+") as is_made:
+            fcntl.flock(is_made, fcntl.LOCK_EX)
+            if is_made.seek(0, os.SEEK_END):
+                self.on_line(f"[{phase}]")
+            else:
+                shutil.rmtree(made, ignore_errors=True)  # left by a worker that was killed
+                command(self, phase, [*argv[:-1], str(made)], environment, folder, lock_fd)
+                is_made.write("yes")
+        installer._copy_venv(made, Path(argv[-1]))
 
     monkeypatch.setattr(BuildRun, "command", run)

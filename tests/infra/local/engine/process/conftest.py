@@ -9,6 +9,5 @@ from infra.local.tests.engine.conftest import (  # noqa: F401
 )
 from infra.local.tests.engine.process.conftest import (  # noqa: F401
     copied_environments,
-    environment_with_pip,
     store,
 )
