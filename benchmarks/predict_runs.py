@@ -31,10 +31,10 @@ full sweep is that of all runs of the case. Its runs at the measured counts are 
 which favors agreement. In the stored runs, the design decides on what the full sweep recommends in
 54, 63 and 66 of 67 sweeps (43 cases, 24 also with `--batches`) after 0, 1 and 2 confirmations, and
 on nothing in the others. The full sweep recommends one node in 26 cases, and itself decides on
-nothing in two. The node-seconds are 27%, 33% and 34% of its own (global batch 20%, per replica 42
-to 65%) if its runs are as long, or a tenth of that (at most 10.0%) if the runs are taken for the
-first 10% of longer ones, as with the shipped program, whose projections have no error here. Where
-nodes are contended, nodesweep would not use them to confirm.
+nothing in two. The node-seconds are 27%, 33% and 34% of its own (after two, 20% with a global
+batch, 24% with `--batches`, 65% per replica) if all runs are whole and --confirm makes three. They
+are a tenth of that (at most 10.0%) if the runs stand for the first 10% of longer ones, and
+projecting the rest adds no error. nodesweep itself would accept no confirmation by contended nodes.
 
 The output is written after every few cases; a later call with the same seed continues it and
 repeats the predictions from the stored runs; with --again, it does only that. One job at a time
