@@ -30,7 +30,7 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -349,7 +349,7 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
 
     whole = {nodes: total_of(make(nodes, 2 * TRUE_RUNS)) for nodes in counts}
     means = {nodes: float(times.mean()) for nodes, times in whole.items()}
-    truth = _choice({n: _by_point(means[n], means, policy, n) for n in counts[1:]})
+    truth = choose({n: _by_point(means[n], means, policy, n) for n in counts[1:]})
     full = DESIGN_RUNS * sum(nodes * means[nodes] for nodes in counts)
     answers: list[list[Mapping[int, Answer]]] = [[] for _ in range(2 + 1 + len(RUN_COUNTS))]
     spent: list[list[float]] = [[] for _ in answers]
@@ -381,20 +381,17 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
             )  # fmt: skip
             found = {nodes: guess.answer for nodes, guess in guesses.items()}
             answers[index].append(found)
-            least = _choice(found) or _recommended(found)
-            if left := [n for n, each in found.items() if each != "fail" and n >= least]:
-                left = [nodes for nodes in left if nodes not in parts]
-            if left:
-                parts[max(left)] = make(max(left), DESIGN_RUNS, SHORT)
+            if (nodes := to_confirm(found, parts)) is not None:
+                parts[nodes] = make(nodes, DESIGN_RUNS, SHORT)
 
     def rate(index: int) -> tuple[float, float, float]:
-        chosen = [_choice(each) for each in answers[index]]
+        chosen = [choose(each) for each in answers[index]]
         other = answers[1 - index if index < 2 else 0]
         return (
             float(np.mean([each == truth for each in chosen])),
             float(np.mean([each not in (truth, None) for each in chosen])),
             float(np.mean([
-                _recommended(each) == _recommended(like)
+                recommend(each) == recommend(like)
                 for each, like in zip(answers[index], other, strict=True)
             ])),
         )  # fmt: skip
@@ -434,17 +431,27 @@ def _answer(limits: Sequence[tuple[tuple[float, float], float]]) -> Answer:
     return "pass" if all(low >= limit for (low, _), limit in limits) else "undecided"
 
 
-def _recommended(answers: Mapping[int, Answer]) -> int:
+def recommend(answers: Mapping[int, Answer]) -> int:
     """Return the largest count that passes, or 1, even if a larger count is undecided."""
     return max((nodes for nodes, each in answers.items() if each == "pass"), default=1)
 
 
-def _choice(answers: Mapping[int, Answer]) -> int | None:
+def choose(answers: Mapping[int, Answer]) -> int | None:
     """Return the largest count that passes, or 1; None if a larger count is undecided."""
     for nodes, answer in sorted(answers.items(), reverse=True):
         if answer != "fail":
             return nodes if answer == "pass" else None
     return 1
+
+
+def to_confirm(answers: Mapping[int, Answer], measured: Collection[int]) -> int | None:
+    """Return the node count to measure next, as --confirm chooses it; None if there is none.
+
+    It is the largest unmeasured count that may be the answer.
+    """
+    least = choose(answers) or recommend(answers)
+    left = [nodes for nodes, each in answers.items() if each != "fail" and nodes >= least]
+    return max((nodes for nodes in left if nodes not in measured), default=None)
 
 
 def run_parts(

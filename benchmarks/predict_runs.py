@@ -25,6 +25,17 @@ contended. Where they attained 95%, the error was 4.3% (6 cells of two cases). W
 all-reduces, the same runs give 17.0%, and intervals for 8 nodes from 1 and 2 that are 2.8 to 3.3
 times as wide.
 
+The runs also serve as those of `sweep.design: predict`: those on 1 and 2 nodes, then up to two
+times those that --confirm would make, with the rule of benchmarks/predict.py. The answer of the
+full sweep is that of all runs of the case. Its runs at the measured counts are those of the design,
+which favors agreement. In the stored runs, the design decides on what the full sweep recommends in
+54, 63 and 66 of 67 sweeps (43 cases, 24 also with `--batches`) after 0, 1 and 2 confirmations, and
+on nothing in the others. The full sweep recommends one node in 26 cases, and itself decides on
+nothing in two. The node-seconds are 27%, 33% and 34% of its own (after two, 20% with a global
+batch, 24% with `--batches`, 65% per replica) if all runs are whole and --confirm makes three. They
+are a tenth of that (at most 10.0%) if the runs stand for the first 10% of longer ones, and
+projecting the rest adds no error. nodesweep itself would accept no confirmation by contended nodes.
+
 The output is written after every few cases; a later call with the same seed continues it and
 repeats the predictions from the stored runs; with --again, it does only that. One job at a time
 runs in a network namespace of the machine; to run parts in parallel, give each its own (`ip netns
@@ -59,11 +70,17 @@ from benchmarks.predict import (
     MIN_EFFICIENCY,
     MIN_RATIO,
     NOISES,
+    RUN_COUNTS,
+    SHORT,
     Answer,
     Program,
     by_extrapolation,
     by_law,
+    choose,
     guess_of,
+    judge_full,
+    recommend,
+    to_confirm,
     total_of,
 )
 from benchmarks.training_loops import find_python, outcome_of, run_loops
@@ -356,7 +373,18 @@ def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
 
 def predict_again(ran: Ran) -> Ran:
     """Repeat the predictions of a case from its stored runs."""
-    case = Case(ran.number, ran.training, ran.instance_type, ran.policy, ran.noise)
+    measured = measured_in(ran)
+    if not measured:
+        return ran
+    return replace(ran, cells=[vars(cell) for cell in predict_case(_case_of(ran), measured)])
+
+
+def _case_of(ran: Ran) -> Case:
+    return Case(ran.number, ran.training, ran.instance_type, ran.policy, ran.noise)
+
+
+def measured_in(ran: Ran) -> list[Measurement]:
+    """Return the measurements of a case's stored runs."""
     measured = []
     for name, runs in ran.parts.items():
         nodes, batch = map(int, name.split(" x "))
@@ -364,9 +392,7 @@ def predict_again(ran: Ran) -> Ran:
         parts = {part: np.array(runs[part]) for part in PARTS}
         exchange = Exchange(*runs["exchange"]) if "exchange" in runs else None
         measured.append(Measurement(place, parts, nodes * batch / BATCH, exchange))
-    if not measured:
-        return ran
-    return replace(ran, cells=[vars(cell) for cell in predict_case(case, measured)])
+    return measured
 
 
 def measure(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Measurement:
@@ -389,13 +415,8 @@ def measure(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Meas
 
 def predict_case(case: Case, measured: Sequence[Measurement]) -> list[Cell]:
     """Return the cells of a case, for each set of known node counts."""
-    full, passes = {}, {}
-    for each in measured:
-        nodes, batch = each.place.nodes, each.place.batch
-        if batch == _batch(case, nodes):
-            full[nodes] = each
-        else:
-            passes[batch] = (each.runs["gradients"] / each.place.steps).tolist()
+    full, others = _split(case, measured)
+    passes = _passes_of(others)
     cells = []
     for known in KNOWN:
         own = {nodes: full[nodes] for nodes in known}
@@ -403,6 +424,112 @@ def predict_case(case: Case, measured: Sequence[Measurement]) -> list[Cell]:
         if passes:
             cells += _predict(case, f"{case.policy}, batches", own, full, passes)
     return cells
+
+
+def _split(
+    case: Case, measured: Sequence[Measurement]
+) -> tuple[dict[int, Measurement], list[Measurement]]:
+    """Return the measurement at each node count, and those of one node at smaller batches."""
+    full = {
+        each.place.nodes: each
+        for each in measured
+        if each.place.batch == _batch(case, each.place.nodes)
+    }
+    return full, [each for each in measured if each is not full.get(each.place.nodes)]
+
+
+def _passes_of(others: Sequence[Measurement]) -> dict[float, Sequence[float]]:
+    return {
+        each.place.batch: (each.runs["gradients"] / each.place.steps).tolist() for each in others
+    }
+
+
+class Design(NamedTuple):
+    """A sweep of the predict design, emulated from the runs of a case, after some confirmations.
+
+    Attributes:
+        policy: As that of a cell.
+        confirmed: Number of times that --confirm was given, even if nothing was left to confirm.
+        share: Node-seconds of its runs as a share of those of the full sweep.
+        choice: Node count that it decides on; None if a larger one than recommended may pass.
+        recommended: Node count that it recommends.
+        full_choice: Node count that the full sweep decides on.
+        full_recommended: Node count that the full sweep recommends.
+    """
+
+    policy: str
+    confirmed: int
+    share: float
+    choice: int | None
+    recommended: int
+    full_choice: int | None
+    full_recommended: int
+
+
+def emulate_designs(ran: Ran) -> list[Design]:
+    """Return what the predict design would answer and cost if its runs were those of a case.
+
+    All counts do the same work, so with a fixed batch per process, N nodes make 1/N of the steps.
+    """
+    case = _case_of(ran)
+    full, others = _split(case, measured_in(ran))
+    if len(full) < len(COUNTS):
+        return []
+    times = {nodes: total_of(full[nodes].runs) / full[nodes].work for nodes in COUNTS}
+    costs = {nodes: nodes * float(each.sum()) for nodes, each in times.items()}
+    judged = judge_full(times)
+    of_full = (choose(judged), recommend(judged))
+    designs = []
+    for policy, batches in [(case.policy, []), (f"{case.policy}, batches", others)]:
+        if policy != case.policy and not batches:
+            continue
+        known = {nodes: full[nodes] for nodes in RUN_COUNTS}
+        for confirmed in range(3):
+            measured = [known[nodes] for nodes in sorted(known)]
+            places = [(full[nodes].place, full[nodes].work) for nodes in COUNTS[1:]]
+            outlooks = look_ahead(measured, places, _passes_of(batches))
+            answers = {each.place.nodes: guess_of(each).answer for each in outlooks}
+            spent = sum(costs[nodes] for nodes in known)
+            spent += sum(float(total_of(each.runs).sum()) for each in batches)
+            share = spent / sum(costs.values())
+            own = (choose(answers), recommend(answers))
+            designs.append(Design(policy, confirmed, share, *own, *of_full))
+            if (nodes := to_confirm(answers, known)) is not None:
+                known[nodes] = full[nodes]
+    return designs
+
+
+def summarise_designs(designs: Sequence[Design]) -> dict[str, dict[str, Any]]:
+    """Return the cost and answers of the designs, by policy and number of confirmations.
+
+    An answer is right if it decides on the node count that the full sweep recommends, undecided if
+    it decides on none, and otherwise wrong. `short_share` holds for jobs that end after SHORT of
+    their steps, as those of the shipped program do, if the rest of T is projected without error.
+    """
+    found = {}
+    for policy, confirmed in product(("all", *POLICIES, "global, batches"), range(3)):
+        own = [
+            each
+            for each in designs
+            if each.confirmed == confirmed and policy in ("all", each.policy)
+        ]
+        if not own:
+            continue
+        decided = [each for each in own if each.choice is not None]
+        right = sum(each.choice == each.full_recommended for each in decided)
+        share = fmean(each.share for each in own)
+        found[f"{policy}, {confirmed} confirmed"] = {
+            "sweeps": len(own),
+            "share": round(share, 4),
+            "short_share": round(SHORT * share, 4),
+            "most_short_share": round(SHORT * max(each.share for each in own), 4),
+            "right": right,
+            "undecided": len(own) - len(decided),
+            "wrong": len(decided) - right,
+            "recommends_the_same": sum(each.recommended == each.full_recommended for each in own),
+            "full_undecided": sum(each.full_choice is None for each in own),
+        }
+    return found
 
 
 def _predict(
@@ -513,6 +640,7 @@ def summaries(ran: Sequence[Ran]) -> dict[str, Any]:
         "right": sum(cell.answer == cell.true_answer for cell in cells),
         "wrong": sum(cell.answer not in (cell.true_answer, "undecided") for cell in cells),
         **{name: summary_of(group) for name, group in groups.items() if group},
+        "designs": summarise_designs([each for one in ran for each in emulate_designs(one)]),
     }
 
 

@@ -83,15 +83,26 @@ def test_a_full_sweep_answers_as_its_report_does():
     assert predict.judge_full(times) == {2: "pass", 4: "pass"}  # a repeat's noise cancels out
     assert predict.judge_full({**times, 4: times[4][::-1]}) == {2: "pass", 4: "undecided"}
     assert predict.judge_full({**times, 2: 70.0 * noise})[2] == "fail"
-    assert predict._recommended({2: "pass", 4: "undecided"}) == 2
-    assert predict._recommended({2: "fail", 4: "undecided"}) == 1
+    assert predict.recommend({2: "pass", 4: "undecided"}) == 2
+    assert predict.recommend({2: "fail", 4: "undecided"}) == 1
 
 
 def test_a_larger_count_that_is_undecided_leaves_the_choice_open():
-    choose = predict._choice
+    choose = predict.choose
     assert choose({2: "pass", 4: "pass", 8: "fail"}) == 4
     assert choose({2: "pass", 4: "undecided", 8: "fail"}) is None
     assert choose({2: "fail", 4: "fail", 8: "fail"}) == 1
+
+
+def test_the_largest_count_that_may_be_the_answer_is_confirmed():
+    confirm = predict.to_confirm
+    answers = {2: "pass", 4: "undecided", 8: "undecided"}
+    assert confirm(answers, {1, 2}) == 8
+    assert confirm(answers, {1, 2, 8}) == 4
+    assert confirm({**answers, 8: "fail"}, {1, 2}) == 4
+    assert confirm({2: "pass", 4: "pass", 8: "fail"}, {1, 2}) == 4  # predicted, not measured
+    assert confirm({2: "undecided", 4: "undecided", 8: "pass"}, {1, 2, 8}) is None
+    assert confirm({2: "pass", 4: "fail", 8: "fail"}, {1, 2}) is None
 
 
 def test_sweeps_must_be_given():

@@ -16,8 +16,10 @@ from benchmarks.predict_runs import (
     TYPES,
     Case,
     Cell,
+    Design,
     Ran,
     Run,
+    emulate_designs,
     is_good,
     jobs_of,
     judge,
@@ -26,6 +28,7 @@ from benchmarks.predict_runs import (
     read_ran,
     runs_of,
     summaries,
+    summarise_designs,
 )
 from tests.nodesweep.scaling.analysis.test_step_budget import rank
 
@@ -213,6 +216,45 @@ def test_a_case_with_an_error_is_not_counted() -> None:
     assert lost.not_counted and not lost.cells
     assert summaries([failed, lost])["not_counted"] == 2
     assert not is_good(summaries([failed]))
+
+
+def test_a_predict_sweep_is_emulated_from_the_runs_of_a_case() -> None:
+    """One node's work takes 3.264 s; several nodes exchange for 0.4 s more, and all counts pass."""
+    first, second, third = emulate_designs(judged("per replica"))
+    assert [each.confirmed for each in (first, second, third)] == [0, 1, 2]
+    whole = 3.264 + 3 * 3.664  # N nodes do the work of N
+    assert first.share == pytest.approx((3.264 + 3.664) / whole, abs=1e-3)
+    assert first.choice is None and first.full_choice == first.full_recommended == 8
+    assert second.share == pytest.approx((3.264 + 2 * 3.664) / whole, abs=1e-3)
+    assert second.choice == second.recommended == 8
+    assert third == second._replace(confirmed=2)  # nothing is left to confirm
+
+
+def test_runs_at_smaller_batches_add_to_the_cost_of_a_predict_sweep() -> None:
+    designs = emulate_designs(judged("global"))
+    assert [each.policy for each in designs] == ["global"] * 3 + ["global, batches"] * 3
+    full = 3.264 * (1 + 1 + 1 + 1) + 0.4 * (2 + 4 + 8)
+    added = 3.264 / 4 + 3.264 / 8
+    assert designs[3].share - designs[0].share == pytest.approx(added / full, abs=1e-3)
+
+
+def test_a_case_without_runs_at_all_node_counts_has_no_predict_sweep() -> None:
+    found = judged("global")
+    parts = {name: each for name, each in found.parts.items() if not name.startswith("8")}
+    assert emulate_designs(Ran(**{**vars(found), "parts": parts})) == []
+
+
+def test_the_answers_of_predict_sweeps_are_judged_by_the_full_sweep() -> None:
+    right = Design("global", 1, 0.2, 4, 4, 4, 4)
+    undecided = right._replace(share=0.4, choice=None, full_choice=None)
+    wrong = right._replace(choice=8, recommended=8)
+    found = summarise_designs([right, undecided, wrong])
+    assert found["all, 1 confirmed"] == found["global, 1 confirmed"]
+    assert found["all, 1 confirmed"] == {
+        "sweeps": 3, "share": 0.2667, "short_share": 0.0267, "most_short_share": 0.04, "right": 1,
+        "undecided": 1, "wrong": 1, "recommends_the_same": 2, "full_undecided": 1,
+    }  # fmt: skip
+    assert summaries([judged("global")])["designs"]["global, 2 confirmed"]["sweeps"] == 1
 
 
 def cell(*seconds: float, predicted: tuple[float, float, float], nodes: int = 8) -> dict[str, Any]:
