@@ -353,9 +353,11 @@ def test_history_is_tabulated_and_plotted(
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
     assert all(fact in result.output for fact in ("AWS", "ml.m5.xlarge", "1.6x"))
-    for extension in ("svg", "png"):
+    for extension, beginning in (("svg", b"<?xml"), ("png", b"\x89PNG")):
         path = tmp_path / "out" / f"history-bench.{extension}"
         assert f"plot: {path}" in result.output and path.stat().st_size > 1000
+        assert path.read_bytes().startswith(beginning)
+    monkeypatch.setattr("nodesweep.cli.commands.history.history_plot", lambda *_: b"<svg/>")
     one = nodesweep(
         "history", "bench", "--config", config, "--nodes", "1", "--output", str(tmp_path / "out")
     )

@@ -118,14 +118,25 @@ def drawing_is_not_traced() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def pages_without_plots(request: pytest.FixtureRequest) -> None:
-    """Leave plots out of rendered reports, except in tests that use `pages_with_plots`."""
-    if "pages_with_plots" not in request.fixturenames:
+    """Leave plots out of rendered reports, except in tests that ask for them."""
+    if not {"pages_with_plots", "pages_with_saved_plots"} & {*request.fixturenames}:
         request.getfixturevalue("without_plots")
 
 
 @pytest.fixture
-def pages_with_plots() -> None:
-    """Draw the plots of rendered reports."""
+def pages_with_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the plots of rendered reports, but save only their names: saving takes longer."""
+    for name in ("to_svg", "to_png"):
+        monkeypatch.setattr(f"nodesweep.scaling.report.render.{name}", _name_of)
+
+
+def _name_of(drawing: Any) -> bytes:
+    return str(drawing.kind).encode()
+
+
+@pytest.fixture
+def pages_with_saved_plots() -> None:
+    """Draw the plots of rendered reports as for a user."""
 
 
 def _traced_again() -> None:

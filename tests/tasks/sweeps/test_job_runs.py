@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from prefect.client.schemas.objects import State, StateType
+from prefect.settings.context import get_current_settings
 
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import wait_until
@@ -52,6 +53,7 @@ class Server:
         self.refuses: set[str] = set()
         self.opened = 0
         self.seconds_per_call = 0.0
+        self.settings: dict[int, Any] = {}
 
     @contextmanager
     def client(self, sync_client: bool, httpx_settings: dict[str, Any]) -> Iterator[Server]:
@@ -82,6 +84,7 @@ class Server:
     def _take(self, name: str, state: State[Any]) -> None:
         self.calls.append((self.now, name, str(state.name)))
         self.now += self.seconds_per_call
+        self.settings[id(get_current_settings())] = get_current_settings()
         if name in self.refuses:
             raise ConnectionError("no server")
 
@@ -184,6 +187,7 @@ def test_an_hour_of_busy_jobs_is_a_call_a_second_and_no_end_is_lost(server: Serv
     assert len(server.calls) <= BURST_CALLS + CALLS_PER_SECOND * seconds + 1
     assert len(server.calls) >= CALLS_PER_SECOND * seconds * 0.9, "the budget is used"
     assert server.opened == 1, "a new client for each call would take 20 to 50 ms of CPU"
+    assert [each.client.max_retries for each in server.settings.values()] == [0], "once, too"
     runs.end()
     while runs.is_behind:
         due = runs.next_to_show()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from nodesweep.scaling.analysis.intervals import Interval
-from nodesweep.scaling.report.plots import draw_plots
-from tests.nodesweep.scaling.report.test_plots import svg, texts
+from tests.nodesweep.scaling.report.test_plots import draw, saved, svg, texts
 
 AMDAHL = {nodes: 100 * (0.05 + 0.95 / nodes) for nodes in (1, 2, 4, 8, 16, 32)}
 
@@ -43,9 +42,10 @@ def test_the_drawn_law_is_the_one_that_predicts(make_outcomes, make_report, snap
     amdahl = by_name["amdahl"].model_copy(update={"identifiable": by_name["usl"].identifiable})
     fits = report.fits.model_copy(update={"laws": (amdahl, by_name["usl"])})
     changed = report.model_copy(update={"fits": fits})
-    words = texts(svg(changed, "speedup"))
+    drawing = draw(changed, "speedup")
+    words = texts(saved(drawing))
     assert "usl law" in words and "amdahl law" not in words
-    assert draw_plots(changed)["speedup"].caption == snapshot
+    assert drawing.caption == snapshot
 
 
 def test_a_prediction_slower_than_every_run_is_within_the_picture(make_outcomes, make_report):
@@ -53,7 +53,7 @@ def test_a_prediction_slower_than_every_run_is_within_the_picture(make_outcomes,
     report = make_report(make_outcomes({n: [t * 0.999, t, t * 1.001] for n, t in times.items()}))
     interval = report.fits.extrapolation.interval
     assert interval is not None and interval.low > 1.5 * max(times.values())
-    plot = draw_plots(report)["speedup"]
+    plot = draw(report, "speedup")
     low, high = plot.axes.get_ylim()
     assert low < 10 / interval.high < 10 / interval.low < high
 

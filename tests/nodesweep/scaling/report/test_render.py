@@ -314,7 +314,7 @@ def test_rates_are_told_per_sample_in_every_form(make_outcomes, make_report):
     assert "<dd>1 node, 2 ms per sample</dd>" in render_html(report)
 
 
-@pytest.mark.usefixtures("pages_with_plots")
+@pytest.mark.usefixtures("pages_with_saved_plots")
 def test_rendering_twice_gives_the_same_bytes(hostile):
     assert render_files(hostile) == render_files(hostile)
 
@@ -344,7 +344,7 @@ def test_interruptions_stand_beside_the_status_of_a_run(
     assert status in render_html(report)
 
 
-@pytest.mark.usefixtures("pages_with_plots")
+@pytest.mark.usefixtures("pages_with_saved_plots")
 def test_plots_are_files_and_pictures_of_the_markdown_where_it_is_given_them(reference):
     files = render_files(reference)
     plots = {

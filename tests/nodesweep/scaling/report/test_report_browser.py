@@ -60,7 +60,7 @@ document.querySelector("iframe").onload = (event) => {{
 </script>"""
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.usefixtures("pages_with_plots"),
+    pytest.mark.usefixtures("pages_with_saved_plots"),
     pytest.mark.skipif(
         CHROMIUM is None, reason="needs a Chromium (Debian: apt-get install chromium)"
     ),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.step_budget import CAUSES, EfficiencyLoss, LossCause
-from nodesweep.scaling.report.plots import draw_plots, drawing_style, to_svg
+from nodesweep.scaling.report.plots import drawing_style, to_svg
+from nodesweep.scaling.report.plots.parts import draw_parts
 from nodesweep.scaling.report.render import (
     render_files,
     render_html,
@@ -138,7 +139,7 @@ def test_a_bar_per_node_count_shows_the_shares(make_outcome, make_report, snapsh
     parts = {**PARTS, 8: (12.0, 9.0, 0.0, 0.01)}
     report = make_report(outcomes(make_outcome, parts=parts))
     with drawing_style():
-        drawing = draw_plots(report)["parts"]
+        drawing = draw_parts(report)
         assert texts(to_svg(drawing)) == snapshot
     assert [drawing.numbers.split("; "), drawing.caption] == snapshot
     files = render_files(report)
@@ -152,7 +153,7 @@ def test_a_bar_per_node_count_shows_the_shares(make_outcome, make_report, snapsh
 def test_small_parts_are_one_layer(make_outcome, make_report):
     small = {"checkpoint": 0.04, "evaluation": 0.03}
     made = [run(make_outcome, 1, 10.0, [rank(forward=9.93, **small)])]
-    assert draw_plots(make_report(made))["parts"].numbers == "1 node: compute 99%, other 1%"
+    assert draw_parts(make_report(made)).numbers == "1 node: compute 99%, other 1%"
 
 
 SLOWER = {1: (10.0, 0.0, 0.0, 0.0), 2: (4.0, 1.0, 13.0, 0.0), 4: (3.0, 3.0, 8.0, 1.0)}

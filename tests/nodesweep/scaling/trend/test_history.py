@@ -259,7 +259,6 @@ def test_sweep_without_its_baseline_is_in_the_trend_without_speedups(
     assert list(two["speedup"].fillna(0.0)) == [1.6, 0.0]
     assert list(two["baseline_nodes"]) == [1, 2]
     assert plain(terminal(trends), digest=trend.conditions_digest[:12]) == snapshot
-    assert b"<svg" in (history_plot("bench", trends, "svg") or b"")
 
 
 def test_night_without_its_baseline_alarms_at_all_counts(sweep: Reports) -> None:
@@ -310,15 +309,15 @@ def test_tables_say_the_platform_and_keep_kinds_apart(
 
 
 def test_plot_shows_trends_of_two_sweeps_or_more_with_their_platform(sweep: Reports) -> None:
+    without_baseline = sweep(SWEEPS[1], TIMES | {1: None}, given_cost_usd=2.0)
     trends = read_history(frames(
-        sweep(SWEEPS[0], TIMES, given_cost_usd=2.0), sweep(SWEEPS[1], TIMES, given_cost_usd=2.0),
+        sweep(SWEEPS[0], TIMES, given_cost_usd=2.0), without_baseline,
         sweep(SWEEPS[2], TIMES, platform_kind="emulated", instance_type="ml.$local$"),
     ))  # fmt: skip
     svg = (history_plot("bench", trends, "svg") or b"").decode()
     assert "(AWS, ml.m5.xlarge)" in svg
     assert "emulated" not in svg and "unknown" not in svg
     assert svg == (history_plot("bench", trends, "svg") or b"").decode()  # no date, no random ids
-    assert (history_plot("bench", trends, "png") or b"").startswith(b"\x89PNG")
 
 
 def test_dollar_signs_are_text_and_unknown_costs_are_said_in_the_plot(sweep: Reports) -> None:
