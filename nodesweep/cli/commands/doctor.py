@@ -36,7 +36,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.price_list import cache_folder
 
 CHECK_SECONDS = 30.0
-_CALL_SECONDS, _PREFECT_SECONDS = 5.0, 25.0
+_CALL_SECONDS, _PREFECT_SECONDS, _PROGRAM_SECONDS = 5.0, 25.0, 60.0
 _ANSWER_SECONDS = 2.0
 _LEAST_JAVA, _INSTALL_JAVA = 17, "apt-get install openjdk-17-jre-headless"
 _IMAGES_BYTES, _FILES_BYTES = (2 * 2**30, 10 * 2**30), (100 * 2**20, 2**30)
@@ -215,10 +215,7 @@ def check_packages(config: BenchmarkConfig) -> Finding:
 
 def check_control_groups(config: BenchmarkConfig) -> Finding:
     """Check that control groups can limit the CPU of emulated nodes."""
-    command = [sys.executable, "-P", "-m", "sagemaker_emulator.engine.host.scope"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
-    )
+    done = _ask([sys.executable, "-P", "-m", "sagemaker_emulator.engine.host.scope"])
     output = done.stdout.strip() or "could not be checked"
     if done.returncode == 0:
         return Finding("ok", output)
@@ -260,17 +257,24 @@ def _java() -> Finding:
     program = shutil.which("java")
     if program is None:
         return Finding("warning", "Java is not installed", _INSTALL_JAVA)
-    done = subprocess.run(
-        [program, "-version"], capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
-    )
-    output = done.stderr or done.stdout
-    version = re.search(r'version "(\d+)[^"]*"', output)
+    done = _ask([program, "-version"])
+    version = re.search(r'version "(\d+)[^"]*"', done.stderr or done.stdout)
     if done.returncode != 0 or version is None:
         return Finding("warning", f"{program} does not report its version", _INSTALL_JAVA)
     if int(version[1]) < _LEAST_JAVA:
         text = f"{program} has {version[0]}; Spark needs {_LEAST_JAVA} or newer"
         return Finding("warning", text, _INSTALL_JAVA)
     return Finding("ok", f"{program}, {version[0]}")
+
+
+def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program that ends in seconds; if a minute is too short for it, it has failed."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=_PROGRAM_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", "")
 
 
 def check_port(config: BenchmarkConfig) -> Finding:

@@ -247,6 +247,23 @@ def test_control_groups_are_asked_of_the_platforms_own_program(
     assert (finding.state, "cgroup" in finding.text) in {("ok", True), ("warning", True)}
 
 
+def test_programs_that_do_not_end_are_warnings(
+    local: Callable[..., BenchmarkConfig],
+    spark: BenchmarkConfig,
+    empty_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "_PROGRAM_SECONDS", 0.01)
+    groups = doctor.check_control_groups(local())
+    assert (groups.state, groups.text) == ("warning", "could not be checked")
+    java = empty_folder / "java"
+    java.write_text("#!/bin/sh\nwhile :; do :; done\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(empty_folder))
+    found = doctor.check_java(spark)
+    assert (found.state, "does not report its version" in found.text) == ("warning", True)
+
+
 def test_without_a_container_program_nodes_are_processes(
     local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
