@@ -14,6 +14,7 @@ from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.report.tables.attempts import attempts_table
 from nodesweep.scaling.report.tables.summary import main_table
+from tests.nodesweep.scaling.analysis.test_step_budget import rank, run
 
 METRICS = {
     "train_seconds": 40.0,
@@ -444,3 +445,15 @@ def test_samples_that_differ_are_what_the_ratios_compare(make_outcome, make_repo
 
     assert not [each for each in report().caveats if "Not the same work" in each]
     assert [each for each in report(**METRIC).caveats if "Not the same work" in each]
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_missing_times_of_processes_are_named_for_ones_own_runs(
+    is_complete, make_outcome, make_report
+):
+    world = [rank(0, forward=10.0), rank(1, forward=10.0)]
+    outcome = run(make_outcome, 2, 10.0, world if is_complete else world[:1])
+    outcome.metrics["world"]["world_size"] = 2
+    report = make_report([replace(outcome, platform_kind="measured", world_size=2)])
+    named = [each for each in report.caveats if "nodesweep-budget-*.json" in each]
+    assert len(named) == (0 if is_complete else 1)
