@@ -467,7 +467,7 @@ class Design(NamedTuple):
 
 
 def emulate_designs(ran: Ran) -> list[Design]:
-    """Return what the predict design would answer and cost if its runs were those of a case.
+    """Return the answers and costs of the predict design if its runs were those of a case.
 
     All counts do the same work, so with a fixed batch per process, N nodes make 1/N of the steps.
     """
