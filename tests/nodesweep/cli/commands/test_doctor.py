@@ -241,8 +241,9 @@ def test_a_python_and_packages_that_do_not_fit(
 
 
 def test_control_groups_are_asked_of_the_platforms_own_program(
-    local: Callable[..., BenchmarkConfig],
+    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(doctor, "_PROGRAM_SECONDS", 120.0)
     finding = doctor.check_control_groups(local())
     assert (finding.state, "cgroup" in finding.text) in {("ok", True), ("warning", True)}
 
