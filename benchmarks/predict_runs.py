@@ -53,13 +53,15 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from fcntl import LOCK_EX, flock
+from fcntl import LOCK_EX, LOCK_SH, flock
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -91,9 +93,16 @@ from nodesweep.scaling.analysis.step_budget import find_missing_parts, find_step
 from nodesweep.scaling.predict.draws import Measurement, look_ahead
 from nodesweep.scaling.predict.physics import PARTS, Place
 from nodesweep.scaling.report.predictions.inputs import measurement_of, place_of
+from sagemaker_emulator.engine.host.capacity import LINK_BY_INSTANCE_TYPE, Link
 
 COUNTS, KNOWN = (1, 2, 4, 8), ((1, 2), (1, 2, 4))
 RUNS, STEPS, EVERY, BATCH = 3, 24, 6, 16
+DILATION = 4
+"""How many times as long as stated all sleeps and transfers take.
+
+Only the CPU time of torch and gloo takes no longer, so it is a smaller share of each step. With 1,
+it exceeds the quota of most nodes in jobs of 8 on 2 cores (see the module's docstring).
+"""
 MOST_ERROR = 0.07
 TYPES = ("ml.local.small", "ml.local.small200m", "ml.local.small100m", "ml.local.small50m")
 POLICIES = ("per replica", "global")
@@ -306,22 +315,23 @@ def run_cases(
     cases: Sequence[Case], folder: Path, pythons: Mapping[str, str], seed: int
 ) -> list[Ran]:
     """Run cases of one framework and network in a job per node count, and predict T."""
-    framework = TRAININGS[cases[0].training].framework
+    framework, instance_type = TRAININGS[cases[0].training].framework, cases[0].instance_type
     said: dict[tuple[int, Run], list[dict[str, Any]]] = {}
     attained: dict[str, float | None] = {}
     for nodes in COUNTS:
         asked = [(case, run) for case in cases for run in runs_of(case) if run.nodes == nodes]
         random.Random(f"{seed} {nodes}").shuffle(asked)
-        written, attained[f"{nodes}"] = run_loops(
-            folder,
-            pythons[framework],
-            PROGRAM,
-            cases[0].instance_type,
-            nodes,
-            framework,
-            [_asked(*each, seed) for each in asked],
-            {"STEPS": str(STEPS), "EVERY": str(EVERY)},
-        )
+        with machine_for(nodes), slow_links():
+            written, attained[f"{nodes}"] = run_loops(
+                folder,
+                pythons[framework],
+                PROGRAM,
+                instance_type,
+                nodes,
+                framework,
+                [_asked(*each, seed) for each in asked],
+                {"STEPS": str(STEPS), "EVERY": str(EVERY)},
+            )
         said |= {(case.number, run): each for (case, run), each in zip(asked, written, strict=True)}
     found = [judge(case, {run: said[case.number, run] for run in runs_of(case)}) for case in cases]
     return [replace(each, attained=attained) for each in found]
@@ -332,15 +342,38 @@ def _asked(case: Case, run: Run, seed: int) -> dict[str, Any]:
     program = training.program
     return {
         "name": f"{seed} {case.number} {run}",
-        "seconds": program.passes(run.batch),
+        "seconds": DILATION * program.passes(run.batch),
         "megabytes": [share * program.megabytes for share in program.buckets],
-        "optimizer": program.optimizer,
-        "load": training.load * (run.nodes if training.is_shared else 1),
-        "evaluation": training.evaluation,
-        "checkpoint": training.checkpoint,
+        "optimizer": DILATION * program.optimizer,
+        "load": DILATION * training.load * (run.nodes if training.is_shared else 1),
+        "evaluation": DILATION * training.evaluation,
+        "checkpoint": DILATION * training.checkpoint,
         "noise": NOISES[case.noise]._asdict(),
         "batch": run.batch,
     }
+
+
+@contextmanager
+def machine_for(nodes: int, lock: Path | None = None) -> Iterator[None]:
+    """Hold this machine for a job: alone if it has the most nodes, otherwise with other parts.
+
+    Args:
+        nodes: The job's number of nodes.
+        lock: File to lock; by default, one that all parts of a user share.
+    """
+    lock = lock or Path(tempfile.gettempdir()) / f"nodesweep-predict-runs-{os.getuid()}.lock"
+    with lock.open("w") as opened:
+        flock(opened, LOCK_EX if nodes == COUNTS[-1] else LOCK_SH)
+        yield
+
+
+def slow_links() -> AbstractContextManager[object]:
+    """Divide the rates of this process's links by DILATION, and multiply their latencies by it."""
+    slower = {
+        name: Link(link.gbit_per_second / DILATION, link.latency_milliseconds * DILATION)
+        for name, link in LINK_BY_INSTANCE_TYPE.items()
+    }
+    return patch.dict(LINK_BY_INSTANCE_TYPE, slower)
 
 
 def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
@@ -691,6 +724,7 @@ def main(argv: Sequence[str]) -> int:
                 seed=options.seed,
                 steps=STEPS,
                 runs=RUNS,
+                dilation=DILATION,
                 machine=at_first,
                 load_after=os.getloadavg()[0],
             )

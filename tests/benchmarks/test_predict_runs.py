@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks import predict_runs
 from benchmarks.predict_runs import (
+    DILATION,
     RUNS,
     TRAININGS,
     TYPES,
@@ -23,13 +25,16 @@ from benchmarks.predict_runs import (
     is_good,
     jobs_of,
     judge,
+    machine_for,
     main,
     make_cases,
     read_ran,
     runs_of,
+    slow_links,
     summaries,
     summarise_designs,
 )
+from sagemaker_emulator.engine.host.capacity import LINK_BY_INSTANCE_TYPE
 from tests.nodesweep.scaling.analysis.test_step_budget import rank
 
 
@@ -190,8 +195,13 @@ def test_a_batch_without_a_breakdown_is_left_out() -> None:
 def test_the_runs_of_a_job_go_to_their_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(predict_runs.tempfile, "tempdir", str(tmp_path))
+    rates, optimizers = set(), set()
+
     def run_loops(*args: Any) -> tuple[list[list[dict[str, Any]]], float]:
         nodes, asked = args[4], args[6]
+        rates.add(LINK_BY_INSTANCE_TYPE[args[3]])
+        optimizers.update(each["optimizer"] for each in asked)
         return [
             said(Run(nodes, each["batch"], int(each["name"][-2]))) for each in asked
         ], 1 - nodes / 100
@@ -205,6 +215,38 @@ def test_the_runs_of_a_job_go_to_their_cases(
     assert found[0].parts == judged("global").parts
     assert [len(each.cells) for each in found] == [6, 3]
     assert found[1].attained == {"1": 0.99, "2": 0.98, "4": 0.96, "8": 0.92}
+    # 1 Gbit/s, 0.05 ms, and the optimizers' 2 and 3 ms
+    assert rates == {(1 / DILATION, 0.05 * DILATION)}
+    assert optimizers == {0.002 * DILATION, 0.003 * DILATION}
+
+
+def test_links_are_slower_for_a_while() -> None:
+    before = dict(LINK_BY_INSTANCE_TYPE)
+    with slow_links():
+        assert LINK_BY_INSTANCE_TYPE.keys() == before.keys()
+        assert all(
+            each.gbit_per_second * DILATION == before[name].gbit_per_second
+            for name, each in LINK_BY_INSTANCE_TYPE.items()
+        )
+    assert before == LINK_BY_INSTANCE_TYPE
+
+
+def test_a_job_of_8_nodes_runs_alone(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+
+    def can_run(nodes: int) -> bool:
+        with lock.open() as opened:
+            try:
+                flock(opened, LOCK_NB | (LOCK_EX if nodes == 8 else LOCK_SH))
+            except BlockingIOError:
+                return False
+        return True
+
+    with machine_for(4, lock), machine_for(1, lock):
+        assert (can_run(2), can_run(8)) == (True, False)
+    with machine_for(8, lock):
+        assert not can_run(1)
+    assert can_run(8)
 
 
 def test_a_case_with_an_error_is_not_counted() -> None:
