@@ -54,7 +54,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from fcntl import LOCK_EX, LOCK_SH, flock
 from itertools import product
@@ -354,16 +354,23 @@ def _asked(case: Case, run: Run, seed: int) -> dict[str, Any]:
 
 
 @contextmanager
-def machine_for(nodes: int, lock: Path | None = None) -> Iterator[None]:
-    """Hold this machine for a job: alone if it has the most nodes, otherwise with other parts.
+def machine_for(nodes: int, folder: Path | None = None) -> Iterator[None]:
+    """Hold this machine for a job, beside those of other parts.
+
+    A job of the most nodes runs beside jobs of one node only, which mostly sleep.
 
     Args:
         nodes: The job's number of nodes.
-        lock: File to lock; by default, one that all parts of a user share.
+        folder: Folder of the locks; by default, one that all parts share.
     """
-    lock = lock or Path(tempfile.gettempdir()) / f"nodesweep-predict-runs-{os.getuid()}.lock"
-    with lock.open("w") as opened:
-        flock(opened, LOCK_EX if nodes == COUNTS[-1] else LOCK_SH)
+    with ExitStack() as held:
+        if nodes > 1:
+            kind = LOCK_EX if nodes == COUNTS[-1] else LOCK_SH
+            start = Path(folder or tempfile.gettempdir()) / f"nodesweep-predict-runs-{os.getuid()}"
+            # while a job of the most nodes waits for the others to end, no other one starts
+            with start.with_suffix(".next").open("w") as turn:
+                flock(turn, kind)
+                flock(held.enter_context(start.with_suffix(".lock").open("w")), kind)
         yield
 
 

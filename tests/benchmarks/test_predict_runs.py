@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from itertools import pairwise
 from pathlib import Path
@@ -231,22 +233,34 @@ def test_links_are_slower_for_a_while() -> None:
     assert before == LINK_BY_INSTANCE_TYPE
 
 
-def test_a_job_of_8_nodes_runs_alone(tmp_path: Path) -> None:
-    lock = tmp_path / "lock"
-
+def test_a_job_of_8_nodes_runs_beside_jobs_of_one_node_only(tmp_path: Path) -> None:
     def can_run(nodes: int) -> bool:
-        with lock.open() as opened:
-            try:
-                flock(opened, LOCK_NB | (LOCK_EX if nodes == 8 else LOCK_SH))
-            except BlockingIOError:
-                return False
+        for lock in sorted(tmp_path.iterdir(), reverse=True):  # the turn comes first
+            with lock.open() as opened:
+                try:
+                    flock(opened, LOCK_NB | (LOCK_EX if nodes == 8 else LOCK_SH))
+                except BlockingIOError:
+                    return False
         return True
 
-    with machine_for(4, lock), machine_for(1, lock):
+    def run() -> None:
+        with machine_for(8, tmp_path):
+            pass
+
+    with machine_for(4, tmp_path), machine_for(2, tmp_path), machine_for(1, tmp_path):
         assert (can_run(2), can_run(8)) == (True, False)
-    with machine_for(8, lock):
-        assert not can_run(1)
-    assert can_run(8)
+        waiting = threading.Thread(target=run)
+        waiting.start()
+        deadline = time.monotonic() + 300
+        while can_run(2):
+            assert time.monotonic() < deadline
+            waiting.join(0.01)
+    waiting.join(300)
+    assert not waiting.is_alive()
+    with machine_for(1, tmp_path):
+        assert can_run(8)
+    with machine_for(8, tmp_path), machine_for(1, tmp_path):
+        assert not can_run(2)
 
 
 def test_a_case_with_an_error_is_not_counted() -> None:
