@@ -145,7 +145,8 @@ class ExclusiveEngine(ABC):
 def _take_lock(path: Path) -> IO[str]:
     """Lock a state folder against other live engines.
 
-    After a server is killed, its children can hold the lock for another moment, or seconds on a busy machine.
+    After a server is killed, its children can hold the lock for another moment, which takes seconds
+    on a busy machine.
 
     Raises:
         StateInUseError: If another live engine has locked the folder.
