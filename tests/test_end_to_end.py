@@ -71,7 +71,7 @@ def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
         subprocess.run(
             [sys.executable, "-m", "sagemaker_emulator", "stop", *arguments],
             check=True,
-            timeout=200,
+            timeout=300,
         )
         assert node_processes() == []
 
@@ -358,7 +358,7 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
     died = subprocess.run(
         [sys.executable, "-c", CUT_OFF, str(config)],
         env=environment(platform_process),
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert died.returncode == 9

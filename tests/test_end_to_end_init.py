@@ -84,7 +84,7 @@ def platform(
         ]
     finally:
         subprocess.run(
-            [sys.executable, "-m", "sagemaker_emulator", "stop", *place], check=True, timeout=200
+            [sys.executable, "-m", "sagemaker_emulator", "stop", *place], check=True, timeout=300
         )
 
 

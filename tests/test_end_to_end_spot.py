@@ -76,7 +76,7 @@ def platform_with_faults(site: SimpleNamespace) -> Iterator[SimpleNamespace]:  #
         subprocess.run(
             [sys.executable, "-m", "sagemaker_emulator", "stop", *arguments],
             check=True,
-            timeout=200,
+            timeout=300,
         )
         assert node_processes() == []
 

@@ -439,7 +439,7 @@ class Clock:
 clock = Clock()
 
 
-def let_gloo_finish(at_most_seconds=5.0):
+def let_gloo_finish(at_most_seconds=30.0):
     """Wait until no Gloo thread is busy; call it before the process exits.
 
     A Gloo thread releases a collective's tensors shortly after the program has the result. If

@@ -29,7 +29,7 @@ EMULATOR_REMEDY = "In a checkout, run: pip install ./infra/local '.[local]'"
 _START_SECONDS = 2 * 960 + 60
 _NOT_SAVED = 3  # exit code of `leave`; this layer calls infra only as a process
 _DAMAGED = "damaged: "  # prefix of a line that `start` writes to stderr
-_ANSWER_SECONDS = 2.0
+_ANSWER_SECONDS = 10.0
 _STOP_SECONDS = (
     200  # a stopping job has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads after that
 )

@@ -50,12 +50,15 @@ def end_jobs(
     """
     ending = _Ending(launcher, job_names, clock)
     for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
+        was_settled = ending.is_settled  # a job can appear during a round, whose calls can be slow
         ending.stop()
         ending.add(listed, claimed)
         ending.stop()
         ending.poll()
         if ending.is_late or (
-            not ending.pending and (not ending.may_have_more_jobs or ending.is_settled)
+            not ending.pending
+            and not ending.list_is_outdated
+            and (not ending.may_have_more_jobs or was_settled)
         ):
             break
         clock.sleep(pause)
@@ -100,6 +103,7 @@ class _Ending:
         self._denied: set[str] = set()
         self._refused: set[str] = set()
         self._described_at: dict[str, float] = {}
+        self._listed_at, self._requested_before_list = clock.monotonic(), 0
         self.lost: Exception | None = ValueError("the jobs of the sweep were never listed")
         """The reason why the set of jobs is unknown, or None once a call has reported it."""
         self.failures: dict[str, str] = {}
@@ -124,6 +128,13 @@ class _Ending:
         return bool(self.unknown) or self.lost is not None
 
     @property
+    def list_is_outdated(self) -> bool:
+        """True if jobs were stopped since the last list, and that took longer than a pause."""
+        seconds = self._clock.monotonic() - self._listed_at
+        stopped_since = len(self.stop_requested) > self._requested_before_list
+        return stopped_since and seconds > _LONGEST_PAUSE_SECONDS
+
+    @property
     def pending(self) -> set[str]:
         """The jobs that still have to be waited for."""
         done = self._over | self.unknown | self._refused | (self.stopping - self.with_pool)
@@ -133,6 +144,8 @@ class _Ending:
         """Add newly found jobs, and mark those that have ended."""
         if self.is_late:
             return
+        self._listed_at = self._clock.monotonic()
+        self._requested_before_list = len(self.stop_requested)
         with self._listing_source(
             "the claims of the sweep's jobs can't be read; listed jobs are stopped"
         ):

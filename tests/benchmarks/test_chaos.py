@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -35,6 +34,7 @@ from benchmarks.chaos.plan import (
 from benchmarks.chaos.proxy import Proxy, label_of
 from benchmarks.chaos.run import Saboteur
 from benchmarks.chaos.world import REPOSITORY
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from tests.flows.simulated_sweep import write_config
@@ -192,7 +192,8 @@ def test_proxy_spoils_a_call(
     status: int | None,
 ) -> None:
     monkeypatch.setattr(chaos_proxy, "_DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(chaos_proxy, "_UPSTREAM_SECONDS", 0.5)
+    if fault == "unanswered":
+        monkeypatch.setattr(chaos_proxy, "_UPSTREAM_SECONDS", 0.5)
     endpoint, seen = upstream
     with Proxy(endpoint, lambda label, number: fault) as proxy:
         answer = put(proxy)
@@ -220,7 +221,7 @@ def test_proxy_cuts_off_the_call_that_strikes(
 def test_nobody_gets_through_in_an_outage(upstream: tuple[str, list[bytes]]) -> None:
     endpoint, seen = upstream
     with Proxy(endpoint, lambda label, number: None) as proxy:
-        proxy.go_down(60)
+        proxy.go_down(3600)
         assert put(proxy) is None
         proxy.go_down(0)
         assert put(proxy) == (200, b"ok")
@@ -233,13 +234,15 @@ def test_what_comes_after_the_end_of_its_try_does_not_strike(
 ) -> None:
     begun: list[str] = []
     with Proxy(upstream[0], lambda label, number: None) as proxy:
-        trigger = Trigger("PUT code", 1, "after", delay_seconds=0.2)
+        trigger = Trigger("PUT code", 1, "after", delay_seconds=3600 if ended_before else 0.2)
         saboteur = Saboteur(Disturbance("stop", trigger, 0), proxy, begun.append)
         proxy.begin_try(saboteur)
         put(proxy)
         if ended_before:
             saboteur.end()
-            time.sleep(0.5)
+            [timer] = saboteur._timers
+            timer.join(HANG_SECONDS)
+            assert not timer.is_alive()
         else:
             wait_until(lambda: begun and saboteur.struck)
     assert (begun, saboteur.struck) == (([], False) if ended_before else (["stop"], True))
@@ -291,7 +294,7 @@ def test_proxy_knows_a_new_job_late() -> None:
         )
         return len(listed), *statuses, len(tags)  # type: ignore[return-value]
 
-    with Proxy(endpoint, lambda label, number: None, Lag(60, 60, 60)) as proxy:
+    with Proxy(endpoint, lambda label, number: None, Lag(3600, 3600, 3600)) as proxy:
         assert known(proxy) == (1, 200, 200, 1), "an old job"
         ask(proxy, "CreateTrainingJob", TrainingJobName="job")
         assert known(proxy) == (0, 400, 400, 0)

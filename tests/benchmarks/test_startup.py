@@ -37,7 +37,7 @@ def imported(*arguments: str) -> list[str]:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,7 @@ OWN = Path(sys.executable).parent
 GROUP = "/aws/sagemaker/TrainingJobs"
 BUCKET = "s3://results"
 WAIT = ("sagemaker", "wait", "training-job-completed-or-stopped", "--training-job-name")
-SECONDS = 120.0  # for a machine that has much else to do
+SECONDS = 600.0  # for a machine that has much else to do
 
 
 @dataclass(frozen=True)

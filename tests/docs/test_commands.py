@@ -43,7 +43,7 @@ def run(folder: Path, *lines: str) -> str:
     environment = {"PATH": f"{own}:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "200"}
     done = subprocess.run(
         ["bash", "-c", "\n".join(("set -euo pipefail", *lines))],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

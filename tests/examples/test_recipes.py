@@ -79,7 +79,7 @@ def platform_changes(
         subprocess.run(
             [sys.executable, "-m", "sagemaker_emulator", "stop", *arguments],
             check=True,
-            timeout=200,
+            timeout=300,
         )
 
 

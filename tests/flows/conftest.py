@@ -22,10 +22,12 @@ import nodesweep.tasks.cancelling
 import nodesweep.tasks.dataset.validation
 import nodesweep.tasks.image.codebuild
 import nodesweep.tasks.report.publish
+import nodesweep.tasks.sweeps.board
 import nodesweep.tasks.sweeps.job_runs
 import nodesweep.tasks.sweeps.stopping
 from benchmarks.chaos.forks import Forks
 from benchmarks.chaos.world import REPOSITORY
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import serve_platform, serve_simulated
 from infra.local.tests.platform_fakes import endless_program
 from nodesweep.configs.dataset import ExpectationConfig
@@ -60,6 +62,16 @@ def nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """
     monkeypatch.setattr(nodesweep.tasks.sweeps.job_runs, "BURST_CALLS", 100)
     if request.node.get_closest_marker("drawn") is not None:
+        # A busy machine draws late; a run that gives up would leave something undrawn.
+        for module, limits in (
+            (nodesweep.tasks.sweeps.board, ("_LAST_SECONDS", "_ABANDON_SECONDS")),
+            (
+                nodesweep.tasks.sweeps.job_runs,
+                ("_LAST_SECONDS", "_ANSWER_SECONDS", "_ENDING_SECONDS"),
+            ),
+        ):
+            for limit in limits:
+                monkeypatch.setattr(module, limit, HANG_SECONDS)
         return
     for name in ("submit", "show_jobs", "abandon_jobs", "wait"):
         monkeypatch.setattr(Drawer, name, lambda *_: None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from infra.local.tests.platform_client import wait_until
+from infra.local.tests.platform_client import wait_for_end, wait_for_phase
 from nodesweep.cli.commands.logs import LogFilter, show_logs
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
@@ -109,18 +109,14 @@ def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
     config = pipeline_config("endless", name="followed", sweep={"node_counts": [1]})
     sweep = start_detached_sweep(config)
     [name] = sweep.job_names
-    wait_until(
-        lambda: served.logs.describe_log_streams(
-            logGroupName="/aws/sagemaker/TrainingJobs", limit=50
-        )
-    )
+    wait_for_phase(served.sagemaker, name, "Training")
     looks: list[float] = []
 
     def stop_at_third(seconds: float) -> bool:
         looks.append(seconds)
         if len(looks) == 3:
             served.sagemaker.stop_training_job(TrainingJobName=name)
-        wait_until(lambda: True)
+            wait_for_end(served.sagemaker, name)
         return len(looks) > 200
 
     with pytest.raises(RunFailed, match="5 s"):

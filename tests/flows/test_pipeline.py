@@ -316,11 +316,11 @@ def test_jobs_are_watched_with_the_limits_of_the_config(
         return watch(platform, sweep, names, poll_seconds, limits, *rest)
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", spy)
-    sweep = {"node_counts": [1], "queue_deadline_seconds": 90}
+    sweep = {"node_counts": [1], "queue_deadline_seconds": 900}
     spot = {"spot": {"max_wait_seconds": 7200}}  # more than max_runtime_seconds
     scaling_benchmark(pipeline_config("scaling", training=spot, sweep=sweep))
     assert seen == [
-        nodesweep.tasks.jobs.training_jobs.JobLimits(queue_seconds=90, run_seconds=7200 + 600)
+        nodesweep.tasks.jobs.training_jobs.JobLimits(queue_seconds=900, run_seconds=7200 + 600)
     ]
 
 
@@ -336,12 +336,12 @@ def test_refused_point_does_not_lose_the_others(
         return create(jobs, spec)
 
     monkeypatch.setattr(SageMakerJobs, "submit", refuse_four)
-    clock = itertools.count(step=50.0)  # the minute's deadline passes after a few looks
+    clock = itertools.count(step=500.0)  # the deadline of ten minutes passes after a few looks
     monkeypatch.setattr(
         "nodesweep.flows.stages.sweep.time",
         SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock)),
     )
-    config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 60})
+    config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 600})
     result = measure(config)
     points = {point["nodes"]: point for point in result.report.model_dump(mode="json")["points"]}
     assert (points[1]["status"], points[2]["status"]) == ("Completed", "Completed")

@@ -33,7 +33,7 @@ def python(folder: Path, *arguments: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

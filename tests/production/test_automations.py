@@ -46,7 +46,7 @@ def automations(world: World, *options: str) -> subprocess.CompletedProcess[str]
     command = [sys.executable, "-m", "nodesweep.infra.worker", "automations", *options]
     environment = {**os.environ, **world.machine.environment}
     return subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=90
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300
     )
 
 
@@ -69,7 +69,7 @@ def test_a_regression_and_a_budget_are_told(
         "json_data={'subject': '{{subject}}', 'body': '{{body}}'}).save('ops')"
     )
     environment = {**os.environ, **world.machine.environment}
-    subprocess.run([sys.executable, "-c", save], env=environment, check=True, timeout=90)
+    subprocess.run([sys.executable, "-c", save], env=environment, check=True, timeout=300)
     for _ in range(2):  # a second call replaces the first one's
         done = automations(world, "--notify", "custom-webhook/ops")
         assert done.returncode == 0, done.stderr
@@ -88,7 +88,7 @@ def test_a_regression_and_a_budget_are_told(
         "announce_budget('bench', '14.40 more', 's'); EventsWorker.drain_all()"
     )
     subprocess.run(
-        [sys.executable, "-c", announce], cwd=REPOSITORY, env=environment, check=True, timeout=90
+        [sys.executable, "-c", announce], cwd=REPOSITORY, env=environment, check=True, timeout=300
     )
     wait_for("the messages", lambda: len(received) == 2)
     assert sorted(received, key=lambda message: message["subject"]) == [

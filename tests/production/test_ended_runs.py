@@ -108,7 +108,7 @@ def _end(world: World, story: Story, terminals: dict[str, subprocess.Popen[str]]
     send(world.flow_process(story.runs["sigkill"]), signal.SIGKILL)
     for name, terminal in terminals.items():
         _press_ctrl_c(terminal, INTERRUPTED[name])
-        _, story.words[name] = terminal.communicate(timeout=180)
+        _, story.words[name] = terminal.communicate(timeout=300)
         story.state[name] = str(terminal.returncode)
         story.ended[name] = world.ledger(name)
     for name in ENDED_BY:

@@ -28,7 +28,7 @@ pytestmark = [
     ),
 ]
 DEPLOYMENT = "scaling-benchmark/local"
-PATIENCE_MILLISECONDS = 60_000
+PATIENCE_MILLISECONDS = 300_000
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def run(world: World, command: str) -> str:
         "COLUMNS": "200",
     }
     done = subprocess.run(
-        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=90,
+        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=300,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -107,7 +107,7 @@ def job_request(name: str, program: str = "quick", **changes: Any) -> dict[str, 
             "InstanceCount": 1,
             "VolumeSizeInGB": 1,
         },
-        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         **changes,
     }
 
@@ -191,6 +191,21 @@ def run_job(
     """Create a job, wait until it has ended, and return its description."""
     platform.sagemaker.create_training_job(**job_request(name, program, **changes))
     return wait_for_end(platform.sagemaker, name)
+
+
+def spot_for(seconds: int) -> dict[str, Any]:
+    """Return the members of a request for a spot job with this maximum runtime and wait."""
+    limits = {"MaxRuntimeInSeconds": seconds, "MaxWaitTimeInSeconds": seconds}
+    return {"EnableManagedSpotTraining": True, "StoppingCondition": limits}
+
+
+def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str, Any]:
+    """Run endless spot jobs with growing limits until a job gets that far on this machine."""
+    for seconds in (1, 4, 16, 64, 256):
+        job = run_job(platform, f"{name}-{seconds}", "endless", **spot_for(seconds))
+        if phase in phases(job):
+            break
+    return job
 
 
 def phases(job: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ def test_work_is_done_after_each_pause_until_it_is_stopped() -> None:
         if len(times) == 3:
             done.set()
 
-    thread = PeriodicThread("test", work, chain(repeat(0.0, 3), repeat(60.0)))
+    thread = PeriodicThread("test", work, chain(repeat(0.0, 3), repeat(3600.0)))
     thread.start()
     assert done.wait(300) and not thread.is_over
     thread.stop()

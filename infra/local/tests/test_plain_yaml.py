@@ -53,7 +53,7 @@ def test_what_hurts_is_a_short_message(text: str, said: str, tmp_path: Path) -> 
         with pytest.raises((BuildspecError, SettingsError), match=said) as refused:
             read()
         assert len(str(refused.value)) < 1000
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 60
 
 
 def test_everything_else_is_plain_yaml() -> None:

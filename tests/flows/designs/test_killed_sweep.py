@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
+from sagemaker_emulator.training.manager import TrainingJobs
+from sagemaker_emulator.training.record import TrainingJob
 from tests.flows.designs.test_sequential_sweep import points_of
 from tests.flows.simulated_sweep import ledger, write_config
 from tests.flows.stages.test_end_signals import nodesweep_command
 
-SECONDS = 240.0
+SECONDS = 600.0
 # E(4) = 62%, E(2) = 83%: 4 nodes fail, and 2 are the answer.
 MODEL = {"noise_sigma": 0.0, "serial_share": 0.2, "gradient_bytes": 1e6}
 POINTS = sorted([(2, 3), (4, 3), *((nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2))])
@@ -36,8 +39,16 @@ def test_a_sweep_that_was_killed_ends_with_the_jobs_of_one_that_was_not(
     sweep_config: Callable[..., BenchmarkConfig],
     forks: Forks,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    half = len(POINTS) // 2
+    half, create, killed = len(POINTS) // 2, TrainingJobs.create, threading.Event()
+
+    def accept(manager: TrainingJobs, region: str, request: dict[str, Any]) -> TrainingJob:
+        if len(manager.summaries(region)) > half:
+            killed.wait(SECONDS)
+        return create(manager, region, request)
+
+    monkeypatch.setattr(TrainingJobs, "create", accept)
     with simulated(model=MODEL, time_scale=0.005) as served:
         probes = {"design": "probe", "repeats": 2, "max_parallel_jobs": 2}
         config = sweep_config(served, sweep=probes)
@@ -48,6 +59,7 @@ def test_a_sweep_that_was_killed_ends_with_the_jobs_of_one_that_was_not(
         finally:
             command.send_signal(signal.SIGKILL)
             command.wait(SECONDS)
+            killed.set()
         [sweep_id] = {names.sweep_of_job(job) for job in _jobs(served)}
         assert half < len(_jobs(served)) < len(POINTS), "struck between two of its jobs"
         result = scaling_benchmark(config, sweep_id=str(sweep_id))

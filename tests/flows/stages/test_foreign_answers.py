@@ -7,6 +7,7 @@ Time is compressed: the tasks' own pauses are shorter by a factor, and boto3 tri
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from benchmarks.chaos.proxy import Proxy
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.tasks.calls import prepare_store
-from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run
+from tests.flows.simulated_sweep import COMPLETED, held_jobs, ledger, nodesweep_run
 from tests.flows.stages.test_lost_network import (
     MODEL,
     PATIENT_TASKS,
@@ -43,7 +44,7 @@ STRUCK_AT_DESCRIPTION = 3
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return short_waits(times), which divides every pause between tries by `times`.
 
-    Runs then give up after 3 s, and calls after `call_seconds`.
+    Calls then give up after `call_seconds`, and runs at the second call without a response.
     """
 
     def install(times: float, call_seconds: float = 60) -> None:
@@ -59,22 +60,23 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         for task in (*PATIENT_TASKS, prepare_store):
             delays = [seconds / times for seconds in task.retry_delay_seconds]
             monkeypatch.setattr(task, "retry_delay_seconds", delays)
-        monkeypatch.setattr(nodesweep.aws.responses, "WARN_SECONDS", 1.5)
-        monkeypatch.setattr(nodesweep.aws.responses, "GIVE_UP_SECONDS", 3.0)
+        monkeypatch.setattr(nodesweep.aws.responses, "WARN_SECONDS", call_seconds / 2)
+        monkeypatch.setattr(nodesweep.aws.responses, "GIVE_UP_SECONDS", 1.5 * call_seconds)
 
     return install
 
 
 class Spoiler:
     """Spoils the calls from the third description of a job on: a number of them, or until it is
-    lifted."""
+    lifted. The jobs are held until then."""
 
-    def __init__(self, fault: CallFault, calls: float) -> None:
-        self._fault, self._left, self._is_on = fault, calls, False
+    def __init__(self, fault: CallFault, calls: float, let_go: threading.Event) -> None:
+        self._fault, self._left, self._let_go = fault, calls, let_go
 
     def __call__(self, label: str, number: int) -> CallFault | None:
-        self._is_on |= (label, number) == ("DescribeTrainingJob", STRUCK_AT_DESCRIPTION)
-        if not self._is_on or self._left <= 0:
+        if (label, number) == ("DescribeTrainingJob", STRUCK_AT_DESCRIPTION):
+            self._let_go.set()
+        if not self._let_go.is_set() or self._left <= 0:
             return None
         self._left -= 1
         return self._fault
@@ -89,8 +91,11 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
 ) -> None:
     short_waits(50)
     with (
+        held_jobs() as let_go,
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
-        Proxy(served.endpoint, Spoiler("page", 5), state_directory=served.state_dir) as proxy,
+        Proxy(
+            served.endpoint, Spoiler("page", 5, let_go), state_directory=served.state_dir
+        ) as proxy,
     ):
         result = scaling_benchmark(sweep_config(through(proxy, served)))
         assert (result.missing_points, ledger(served)) == (0, COMPLETED)
@@ -113,11 +118,15 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
     fault: CallFault,
     message: str,
 ) -> None:
-    short_waits(1000, 60 if fault == "page" else 1)
-    spoiler = Spoiler(fault, float("inf"))
+    short_waits(1000, 60 if fault == "page" else 5)
     with (
+        held_jobs() as let_go,
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
-        Proxy(served.endpoint, spoiler, state_directory=served.state_dir) as proxy,
+        Proxy(
+            served.endpoint,
+            spoiler := Spoiler(fault, float("inf"), let_go),
+            state_directory=served.state_dir,
+        ) as proxy,
     ):
         config = sweep_config(through(proxy, served), sweep=TWO_POINTS)
         lost = nodesweep_run(config, tmp_path)

@@ -6,6 +6,7 @@ Time is compressed: the tasks' own pauses are shorter by a factor, and boto3 tri
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +34,7 @@ from nodesweep.tasks.jobs.training_jobs import (
 )
 from nodesweep.tasks.sweeps.claims import claim_job, is_sweep_stopped
 from nodesweep.tasks.sweeps.records import write_sweep_record
-from tests.flows.simulated_sweep import COMPLETED, ledger
+from tests.flows.simulated_sweep import COMPLETED, held_jobs, ledger
 
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
@@ -50,6 +51,7 @@ PATIENT_CALLS = (
 )
 FIVE_MINUTES = 300.0
 MODEL = {"t_compute_seconds": 100, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
+LOOKS = ("GET stop-mark", "DescribeTrainingJob", "ListTrainingJobs")
 TIME_SCALE = 0.02  # jobs of 2.4, 1.4 and 0.9 s
 TWO_POINTS = {"node_counts": [1, 2]}
 
@@ -71,13 +73,21 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return install
 
 
-def lose_network_at(proxy: Proxy, description: int, seconds: float) -> None:
-    """Interrupt all connections for this long, from this description of a job on."""
+def lose_network_at(proxy: Proxy, description: int, looks: float, let_go: threading.Event) -> None:
+    """Interrupt all connections until the run has looked for its jobs this many times in vain.
+
+    The outage begins with this description of a job, and lets the held jobs go on.
+    """
+    left = looks
 
     def strike(label: str, number: int, moment: Moment) -> bool:
+        nonlocal left
         if (label, number, moment) == ("DescribeTrainingJob", description, "before"):
-            proxy.go_down(seconds)
-        return proxy.is_down()
+            let_go.set()
+        if not let_go.is_set() or left <= 0:
+            return False
+        left -= label in LOOKS
+        return True
 
     proxy.begin_try(strike)
 
@@ -110,19 +120,22 @@ def test_sweep_goes_on_after_five_minutes_without_a_network(
     """No second job, and none that failed: the first one ends during the outage, and is found
     at its end."""
     caplog.set_level(logging.WARNING, "nodesweep")
+    looks = 10
+    assert sum(OUTAGE_PAUSES_SECONDS[:looks]) > FIVE_MINUTES
     compress(100)
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
         Proxy(served.endpoint, UNDISTURBED.call_fault, state_directory=served.state_dir) as proxy,
+        held_jobs() as let_go,
     ):
-        lose_network_at(proxy, 3, FIVE_MINUTES / 100)
+        lose_network_at(proxy, 3, looks, let_go)
         result = scaling_benchmark(sweep_config(through(proxy, served), sweep=TWO_POINTS))
         assert ledger(served) == COMPLETED[:2]
         assert sum(call.label == "CreateTrainingJob" for call in proxy.calls) == 2
     assert result.missing_points == 0
-    assert sum("watch training jobs: " in record.getMessage() for record in caplog.records) >= 5, (
-        "tries in vain"
-    )
+    assert (
+        sum("watch training jobs: " in record.getMessage() for record in caplog.records) == looks
+    ), "tries in vain"
 
 
 @pytest.mark.usefixtures("prefect", "quiet")
@@ -135,13 +148,13 @@ def test_sweep_that_waited_in_vain_leaves_its_jobs_to_the_next_run(
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
         Proxy(served.endpoint, UNDISTURBED.call_fault, state_directory=served.state_dir) as proxy,
+        held_jobs() as let_go,
     ):
-        lose_network_at(proxy, 3, 3600.0)
+        lose_network_at(proxy, 3, float("inf"), let_go)
         config = sweep_config(through(proxy, served), sweep=TWO_POINTS)
         with pytest.raises(BotoCoreError) as lost:
             scaling_benchmark(config)
         left = [(nodes, attempt) for nodes, attempt, _ in ledger(served)]
-        proxy.go_down(0)
         proxy.begin_try(None)
         result = scaling_benchmark(config, resume=True)
         assert ledger(served) == COMPLETED[:2]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import made_plan
 from nodesweep.aws.platform import aws_client
 from nodesweep.cli.commands.history import show_history
@@ -162,7 +163,7 @@ def run_failing_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> None
 
     patch.setattr(SimulatedImageStore, "build", fail)
     with pytest.raises(ImageBuildFailed, match="no such package"):
-        build_image(first, "failing", deadline_seconds=60)
+        build_image(first, "failing", deadline_seconds=HANG_SECONDS)
 
 
 def stop_hanging_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> None:
@@ -176,7 +177,7 @@ def stop_hanging_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> Non
         stop: threading.Event,
         *_: Any,
     ) -> None:
-        assert stop.wait(30)
+        assert stop.wait(HANG_SECONDS)
         raise ImageBuildError("stopped")
 
     patch.setattr(SimulatedImageStore, "build", hang)

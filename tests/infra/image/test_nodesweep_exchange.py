@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -52,6 +53,7 @@ distributed = SimpleNamespace(
     all_reduce=lambda *_, **__: None, get_world_size=lambda group: plan["world_size"],
 )
 sys.modules["torch.distributed"] = distributed
+sys.modules["nodesweep_network"].LONG_SECONDS = float("inf")  # all sizes, however slow the machine
 """
 HOSTILE = {
     "LD_PRELOAD": "/nonexistent.so",
@@ -161,7 +163,8 @@ def test_the_deadline_ends_processes_that_hang(
     write_torch("time.sleep(600)")
     with pytest.raises(RuntimeError, match="not all had joined"):
         timed(deadline_seconds=0.5)
-    assert [each.returncode for each in started] == [-9, -9]
+    # or the alarm of a process that the parent, on a busy machine, kills late
+    assert {each.returncode for each in started} <= {-signal.SIGKILL, -signal.SIGALRM}
 
 
 def test_a_process_ends_itself_after_the_deadline(write_torch: Any) -> None:
@@ -288,12 +291,16 @@ def test_the_error_is_not_taken_for_the_programs(
     assert read_failure(reason, [f"node-0: {error}"]).lines == ()
 
 
+WITHOUT_HURRY = f"nodesweep_exchange.time_among.__defaults__ = (None, {LONG_SECONDS})\n"
 SLURM = {"SLURM_NNODES": "2", "MASTER_ADDR": "127.0.0.2"}
 
 
 def run_slurm_task(file: Path, node: str, processes: str) -> str:
-    command = [sys.executable, nodesweep_exchange.__file__, str(file), processes, "1"]
-    environment = {**os.environ, **SLURM, "SLURM_NODEID": node}
+    program = f"import sys, nodesweep_exchange\n{WITHOUT_HURRY}"
+    program += "nodesweep_exchange.time_on_slurm(*sys.argv[1:])"
+    command = [sys.executable, "-c", program, str(file), processes, "1"]
+    path = f"{IMAGE}{os.pathsep}{os.environ['PYTHONPATH']}"
+    environment = {**os.environ, **SLURM, "SLURM_NODEID": node, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return done.stderr
 
@@ -400,12 +407,12 @@ def test_a_port_in_use_ends_the_first_node_at_once(start_node: Any) -> None:
     assert "EADDRINUSE" in errors or "in use" in errors
 
 
-UNDER_THE_TOOLKIT = """
+UNDER_THE_TOOLKIT = f"""
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 import nodesweep_exchange
 nodesweep_exchange.PORT = int(sys.argv.pop(1))
-from sagemaker_training.cli.train import main
+{WITHOUT_HURRY}from sagemaker_training.cli.train import main
 main()
 """
 

@@ -40,7 +40,7 @@ def said(program: Path, hosts: list[str], host: str) -> tuple[int, int]:
     names = ",".join(f'"{name}"' for name in hosts)
     environment = {"SM_HOSTS": f"[{names}]", "SM_CURRENT_HOST": host, "PATH": "/usr/bin:/bin"}
     output = subprocess.run(
-        [program], env=environment, check=True, capture_output=True, text=True, timeout=120
+        [program], env=environment, check=True, capture_output=True, text=True, timeout=300
     ).stdout
     found = SAID.search(output)
     assert found is not None, output

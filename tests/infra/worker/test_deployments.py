@@ -51,7 +51,7 @@ def test_command_that_gets_nowhere_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "python"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
     program.chmod(0o755)
     monkeypatch.setattr(deployments.sys, "executable", str(program))
     monkeypatch.setattr(processes, "STILL_SECONDS", 0.2)

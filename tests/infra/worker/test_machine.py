@@ -158,7 +158,7 @@ def stranger() -> Iterator[ThreadingHTTPServer]:
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """A process like those that `up` starts, which leads a separate session."""
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
         yield process
         process.kill()
 
@@ -300,7 +300,7 @@ def test_a_process_that_is_not_ours_gets_no_signal(
     record(machine, "worker", sleeper, ticks=1)
     machines._stop(machine, "worker")
     assert machines.status(machine) == {"server": False, "worker": False}
-    with subprocess.Popen(["sleep", "60"]) as beside:
+    with subprocess.Popen(["sleep", "600"]) as beside:
         record(machine, "worker", beside)
         machines._stop(machine, "worker")
         with suppress(subprocess.TimeoutExpired):

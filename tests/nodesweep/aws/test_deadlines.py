@@ -105,7 +105,7 @@ def test_body_that_comes_is_whole(size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     data = data[:size]
     with hostile_server(lambda path: Words(200, data, OBJECT)) as endpoint:
-        s3 = client_at(endpoint, "s3", Config(read_timeout=20))
+        s3 = client_at(endpoint, "s3", Config(read_timeout=300))
         read = [s3.get_object(Bucket="bucket", Key="key")["Body"] for _ in range(6)]
         assert read[0].read() == data
         assert b"".join(read[1].iter_chunks(1000)) == data
@@ -119,7 +119,7 @@ def test_body_that_comes_is_whole(size: int) -> None:
 
 def test_body_that_breaks_off_is_no_whole_one() -> None:
     with hostile_server(lambda path: Words(200, b"half", OBJECT, 1000)) as endpoint:
-        s3 = client_at(endpoint, "s3", Config(read_timeout=20))
+        s3 = client_at(endpoint, "s3", Config(read_timeout=300))
         with pytest.raises(Exception) as raised:
             s3.get_object(Bucket="bucket", Key="key")["Body"].read()
     assert is_transient(raised.value)
@@ -143,7 +143,7 @@ def test_call_that_was_given_up_sends_nothing_more() -> None:
             if each.name == "platform-call" and each not in before
         ]
     for call in calls:  # the server has broken off, which is tried again
-        call.join(30)
+        call.join(300)
         assert call.daemon and not call.is_alive()
     assert sent == ["before-send.sagemaker.ListTrainingJobs"]
 
@@ -177,7 +177,7 @@ class Disk(io.BytesIO):
         self._clock.now += 100.0
         if self._over is not None:
             self._clock.now += 100.0
-            self._over.wait(60)
+            self._over.wait(300)
         return super().read(size)
 
 

@@ -135,7 +135,7 @@ def test_platform_that_never_gets_to_the_end_of_its_answer_is_given_up(
         pytest.raises(CallTimedOut, match=f"{endpoint} .* {STATUS_PATH} "),
     ):
         local_session(endpoint, None, tmp_path)
-    assert time.monotonic() - began < 60, "it would go on forever"
+    assert time.monotonic() - began < 300, "it would go on forever"
 
 
 @pytest.mark.parametrize(

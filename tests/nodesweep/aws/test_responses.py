@@ -54,7 +54,7 @@ Call = Callable[[str, Words], Any]
 def one_try_each(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-    once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=20)
+    once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=300)
     monkeypatch.setattr(nodesweep.aws.clients, "_CLIENT_CONFIG", once)
 
 

@@ -7,16 +7,20 @@ import json
 import logging
 import os
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+import nodesweep.tasks.image.process
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused
@@ -412,12 +416,28 @@ def test_push_of_another_image_than_ecr_has_fails(
     assert str(refused.value) == snapshot
 
 
+def note_step(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the file `seen` once the builder has read the line of the first step."""
+    read = nodesweep.tasks.image.process._read
+
+    def noting(process: Any, arrived: Any) -> None:
+        def put(line: str) -> None:
+            arrived.put(line)
+            if line.startswith("STEP 1/2"):
+                (engine.folder / "seen").touch()
+
+        noted: Any = SimpleNamespace(put=put)
+        read(process, noted)
+
+    monkeypatch.setattr(nodesweep.tasks.image.process, "_read", noting)
+
+
 HANGS = """
 import subprocess, time
 if action == "build":
     print("STEP 1/2: RUN sleep", flush=True)
     child = subprocess.Popen(["sleep", "600"])
-    time.sleep(0.3)
+    while not (folder / "seen").exists(): time.sleep(0.01)
     (folder / "pids.tmp").write_text(f"{os.getpid()} {child.pid}")
     (folder / "pids.tmp").rename(folder / "pids")
     time.sleep(600)
@@ -435,6 +455,7 @@ def test_hanging_build_meets_its_deadline_and_is_ended_with_its_children(
     deaf: bool,
 ) -> None:
     monkeypatch.setattr("nodesweep.tasks.image.process._END_SECONDS", 0.2)
+    note_step(engine, monkeypatch)
     engine.behave(
         ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else "") + HANGS
     )
@@ -449,8 +470,14 @@ def test_hanging_build_meets_its_deadline_and_is_ended_with_its_children(
 
 
 def test_cancelled_build_is_ended(
-    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str, tmp_path: Path
+    engine: Engine,
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    note_step(engine, monkeypatch)
     engine.behave(HANGS)
     pids = engine.folder / "pids"
     cancelled = Clock(wait=lambda seconds: late_clock(pids, lambda: True).wait(seconds))
@@ -534,8 +561,16 @@ def test_machine_without_an_engine_is_refused_with_what_each_said(
     with pytest.raises(PreflightRefused) as refused:
         find_engine()
     assert plain(refused.value, folder=tmp_path) == snapshot
+    only(tmp_path / "b", monkeypatch, docker="exec /bin/sleep 600", podman="exit 4")
+    run = subprocess.run
+
+    def run_briefly(command: list[str], **options: Any) -> Any:
+        """Wait for docker a moment only, and for podman as long as it takes."""
+        seconds = options["timeout"] if command[0].endswith("/docker") else HANG_SECONDS
+        return run(command, **{**options, "timeout": seconds})
+
     monkeypatch.setattr("nodesweep.tasks.image.docker._ANSWER_SECONDS", 0.1)
-    only(tmp_path / "b", monkeypatch, docker="exec /bin/sleep 60", podman="exit 4")
+    monkeypatch.setattr("nodesweep.tasks.image.docker.subprocess.run", run_briefly)
     with pytest.raises(PreflightRefused) as refused:
         find_engine()
     assert plain(refused.value, folder=tmp_path) == snapshot

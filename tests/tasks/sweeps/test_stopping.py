@@ -62,6 +62,72 @@ def test_jobs_that_neither_list_nor_stop_know_yet_are_asked_again(describe_lag: 
     assert platform.time.seconds < describe_lag + 10
 
 
+class SlowStops(SageMakerJobs):
+    """Jobs of a platform on which each accepted stop takes some seconds."""
+
+    SECONDS = 8.0
+
+    def stop(self, job_name: str) -> bool:
+        is_accepted = super().stop(job_name)
+        if is_accepted:
+            self.sagemaker.time.clock.sleep(self.SECONDS)
+        return is_accepted
+
+
+@pytest.mark.parametrize("appears_at", [1.0, 8.0, 20.0, 32.0])
+def test_a_job_that_is_listed_during_a_slow_round_of_stops_is_stopped_too(
+    appears_at: float,
+) -> None:
+    """Nothing but the list shows the job, and the stops of the others take 32 s."""
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    late = names.job_name(SWEEP, 16, 1, 1, "abcd")
+    jobs = SlowStops(platform)
+
+    def listed() -> list[JobStatus]:
+        if platform.time.seconds >= appears_at and late not in platform.jobs:
+            platform.add(late)
+        return list(jobs.jobs_of(SWEEP))
+
+    stopped = end_jobs(jobs, [], platform.time.clock, listed)
+    assert sorted(stopped) == sorted([*JOBS, late])
+    assert "InProgress" not in statuses(platform)
+
+
+def test_a_job_that_becomes_known_during_a_slow_round_of_stops_is_stopped_too() -> None:
+    """The job is known by name, and unknown to the platform when the round asks for it."""
+    platform = LaggingPlatform(list_lag=1e6)
+    platform.add(*JOBS)
+    late = names.job_name(SWEEP, 1, 0, 1, "abcd")
+    assert late < min(JOBS), "it is asked for before the others are stopped"
+    jobs = SlowStops(platform)
+    jobs.SECONDS = SETTLE_SECONDS
+
+    def asked(job_name: str) -> JobStatus | None:
+        status = SageMakerJobs.status(jobs, job_name)
+        if job_name == late and late not in platform.jobs:
+            platform.add(late)
+        return status
+
+    jobs.status = asked  # type: ignore[method-assign]
+    assert sorted(end_jobs(jobs, [*JOBS, late], platform.time.clock)) == sorted([*JOBS, late])
+
+
+def test_a_list_is_read_once_more_after_slow_stops_and_not_for_ever() -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    jobs = SlowStops(platform)
+    lists = []
+
+    def listed() -> list[JobStatus]:
+        platform.time.clock.sleep(20)
+        lists.append(platform.time.seconds)
+        return list(jobs.jobs_of(SWEEP))
+
+    end_jobs(jobs, [], platform.time.clock, listed)
+    assert len(lists) == 2
+
+
 def test_job_that_was_never_made_is_given_up_after_the_lag_of_a_list() -> None:
     platform = LaggingPlatform()
     assert end(platform, JOBS[0]) == []

@@ -80,7 +80,7 @@ def test_xml_that_is_made_to_hurt_is_the_clients_mistake(
         status, text = send(url, dict(request.headers), body, method)
         # operations that moto lacks return 501
         is_refused = status == 501 or (400 <= status < 500 and "MalformedXML" in text)
-        if not is_refused or time.process_time() - began > 5:
+        if not is_refused or time.process_time() - began > 60:
             failed[method, path] = status, text[:100]
     assert failed == {}
 

@@ -14,7 +14,7 @@ import pytest
 
 from sagemaker_emulator.engine.host.process_tree import Membership
 from sagemaker_emulator.engine.process.engine import ProcessEngine
-from sagemaker_emulator.engine.run.job_run import RunTimes
+from sagemaker_emulator.engine.run.job_run import JobRun, RunTimes
 from sagemaker_emulator.interfaces import JobSpec, Node, RunResult
 
 once = pytest.mark.parametrize("bench", ["contained"], indirect=True)
@@ -106,6 +106,24 @@ class Bench:
     def alive(self) -> set[int]:
         """Return the PIDs of the engine's live processes."""
         return Membership(state_id=self.engine._state_id).members()
+
+
+END_OF_MEASUREMENT = """
+while not (boot / "measured").exists(): time.sleep(0.01)
+"""
+"""Source of a node that ends only after `tell_end_of_measurement` has reported the last reading."""
+
+
+def tell_end_of_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the file `measured` to the nodes' boot folders once a run has lifted their quota."""
+    lift_quota = JobRun._lift_quota
+
+    def lift(run: JobRun) -> None:
+        lift_quota(run)
+        for folder in (run.boot_folders or {}).values():
+            (folder / "measured").touch()
+
+    monkeypatch.setattr(JobRun, "_lift_quota", lift)
 
 
 def write_train(image: Path, source: str) -> None:

@@ -169,7 +169,7 @@ def test_capacity_error_after_pending_even_while_another_job_runs(tmp_path: Path
 
 
 def test_stop_of_a_pending_job(tmp_path: Path) -> None:
-    with platform_with(tmp_path, {"fault": "capacity_error", "seconds": 60}) as platform:
+    with platform_with(tmp_path, {"fault": "capacity_error", "seconds": 3600}) as platform:
         platform.sagemaker.create_training_job(**job_request("waits"))
         platform.sagemaker.stop_training_job(TrainingJobName="waits")
         assert phases(wait_for_end(platform.sagemaker, "waits"))[-2:] == ["Stopping", "Stopped"]
@@ -229,7 +229,7 @@ def test_algorithm_error_is_not_retried(tmp_path: Path) -> None:
 
 
 def test_stop_comes_before_a_fault(tmp_path: Path) -> None:
-    with platform_with(tmp_path, {"fault": "internal_error", "after_seconds": 60}) as platform:
+    with platform_with(tmp_path, {"fault": "internal_error", "after_seconds": 3600}) as platform:
         platform.sagemaker.create_training_job(**job_request("stopped", "line"))
         wait_for_phase(platform.sagemaker, "stopped", "Training")
         platform.sagemaker.stop_training_job(TrainingJobName="stopped")

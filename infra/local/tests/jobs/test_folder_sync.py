@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from sagemaker_emulator.interfaces import Node
+from sagemaker_emulator.jobs import folder_sync
 from sagemaker_emulator.jobs.folder_sync import FolderSync, SyncedFolder
 from sagemaker_emulator.s3_objects import S3Location
 
@@ -59,11 +61,14 @@ def test_a_file_is_uploaded_once_and_again_when_it_changes(tmp_path: Path) -> No
     assert s3.uploads[2:] == [("cp/last", "23")]
 
 
-def test_a_second_change_within_the_resolution_of_timestamps_is_uploaded(tmp_path: Path) -> None:
+def test_a_second_change_within_the_resolution_of_timestamps_is_uploaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     s3, nodes = RecordingS3(), nodes_with(tmp_path, algo1_last="1")
     last = nodes[0].opt_ml / "checkpoints" / "last"
     now = time.time()
-    with FolderSync(s3, [FOLDER], nodes, interval_seconds=60) as sync:
+    monkeypatch.setattr(folder_sync, "time", SimpleNamespace(time=lambda: now))
+    with FolderSync(s3, [FOLDER], nodes, interval_seconds=3600) as sync:
         for text in ("2", "3"):
             last.write_text(text)
             os.utime(last, times=(now, now))
@@ -94,7 +99,7 @@ def test_file_that_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_leaving_uploads_what_is_left(tmp_path: Path) -> None:
     s3, nodes = RecordingS3(), nodes_with(tmp_path)
-    with FolderSync(s3, [FOLDER], nodes, interval_seconds=60):
+    with FolderSync(s3, [FOLDER], nodes, interval_seconds=3600):
         (nodes[1].opt_ml / "checkpoints" / "last").write_text("1")
     assert s3.uploads == [("cp/last", "1")]
 

@@ -22,7 +22,7 @@ def processing_request(name: str, program: str = "quick", **changes: Any) -> dic
         "ProcessingResources": cluster(1),
         "AppSpecification": {"ImageUri": IMAGE_URI, "ContainerEntrypoint": ["python3", "app.py"]},
         "Environment": {"PROGRAM": program},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         "RoleArn": ROLE_ARN,
         **changes,
     }

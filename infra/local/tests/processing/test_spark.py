@@ -80,7 +80,7 @@ def count_rows(platform: SimpleNamespace, name: str, nodes: int, instance_type: 
             AppSpecification=app,
             Environment={},
             ProcessingResources=cluster(nodes, instance_type),
-            StoppingCondition={"MaxRuntimeInSeconds": 600},
+            StoppingCondition={"MaxRuntimeInSeconds": 1800},
             ProcessingInputs=[
                 s3_input("code", "s3://rows/code/app.py"),
                 s3_input("rows", "s3://rows/in"),
@@ -88,7 +88,7 @@ def count_rows(platform: SimpleNamespace, name: str, nodes: int, instance_type: 
             ProcessingOutputConfig={"Outputs": [out, logs]},
         )
     )
-    job = wait_for_end(platform.sagemaker, name, 600)
+    job = wait_for_end(platform.sagemaker, name, 1800)
     assert job["ProcessingJobStatus"] == "Completed", log_of(platform, name, "algo-1")[-40:]
     [found] = texts_below(platform.s3, "results", f"{name}/").values()
     return dict(json.loads(found))

@@ -111,7 +111,7 @@ ALWAYS: dict[tuple[str, str], Any] = {
     ("sagemaker", "DescribeProcessingJob"): {
         "ProcessingJobName": NAME,
         "RoleArn": "arn:aws:iam::000000000000:role/SageMakerRole",
-        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         "ProcessingStartTime": ...,
         "ProcessingEndTime": ...,
         "LastModifiedTime": ...,

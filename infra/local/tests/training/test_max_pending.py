@@ -32,7 +32,7 @@ REGION = "us-east-1"
 
 
 def request(name: str, instance_type: str, seconds: int = 1800, **more: Any) -> dict[str, Any]:
-    condition = {"MaxRuntimeInSeconds": 60, "MaxPendingTimeInSeconds": seconds, **more}
+    condition = {"MaxRuntimeInSeconds": 3600, "MaxPendingTimeInSeconds": seconds, **more}
     kind = resources(1, instance_type)
     return job_request(name, "endless", ResourceConfig=kind, StoppingCondition=condition)
 
@@ -41,7 +41,9 @@ def services(folder: Path) -> ExecutionServices:
     """Services whose engine runs no jobs, because another platform uses the machine."""
     engine = FakeEngine(folder / "engine")
     engine.machine_is_free.clear()
-    return ExecutionServices(engine, FakeImageStore(), lambda service, region: None)
+    return ExecutionServices(
+        engine, FakeImageStore(), lambda service, region: None, clock=lambda: 0.0
+    )
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.local.tests.platform_client import (
+    endless_until,
     job_request,
     phases,
     resources,
     run_job,
     serve_platform,
+    spot_for,
     wait_for_end,
     wait_for_phase,
     wait_until,
@@ -209,20 +211,6 @@ def test_interrupted_job_has_no_end_yet(tmp_path: Path) -> None:
         assert phases(wait_for_end(up.sagemaker, "held"))[-3:] == ["Pending", "Stopping", "Stopped"]
 
 
-def brief_spot(max_runtime: int, max_wait: int) -> dict[str, Any]:
-    condition = {"MaxRuntimeInSeconds": max_runtime, "MaxWaitTimeInSeconds": max_wait}
-    return {"EnableManagedSpotTraining": True, "StoppingCondition": condition}
-
-
-def endless_until(platform: SimpleNamespace, name: str, phase: str) -> dict[str, Any]:
-    """Run endless jobs with growing limits until a job gets that far on this machine."""
-    for seconds in (2, 8, 32, 128):
-        job = run_job(platform, f"{name}-{seconds}", "endless", **brief_spot(seconds, seconds))
-        if phase in phases(job):
-            break
-    return job
-
-
 def test_max_wait_while_training_and_in_the_queue(tmp_path: Path) -> None:
     """MaxWaitTimeInSeconds counts from the creation of the job, including waits for capacity."""
     rule = {"fault": "pending", "jobs": "late-*", "seconds": 0.5}
@@ -235,7 +223,7 @@ def test_max_wait_while_training_and_in_the_queue(tmp_path: Path) -> None:
         assert phases(job)[-3:] == ["Training", "Uploading", "MaxWaitTimeExceeded"]
         platform.sagemaker.create_training_job(**job_request("first", "endless"))
         wait_for_phase(platform.sagemaker, "first", "Training")
-        job = run_job(platform, "never", "endless", **brief_spot(1, 1))
+        job = run_job(platform, "never", "endless", **spot_for(1))
         assert phases(job) == ["Starting", "Pending", "MaxWaitTimeExceeded"]
         platform.sagemaker.stop_training_job(TrainingJobName="first")
 
@@ -250,12 +238,12 @@ def test_max_wait_while_waiting_for_capacity_again(tmp_path: Path) -> None:
 def test_max_runtime_is_for_all_segments_together(tmp_path: Path) -> None:
     rule = {"fault": "spot_interruption", "at_line": "waiting"}
     with spot_platform(tmp_path, rule) as platform:
-        request = job_request("long", "endless", **brief_spot(60, 300))
+        request = job_request("long", "endless", **spot(max_wait=3000))
         platform.sagemaker.create_training_job(**request)
         first, second = wait_until(
             lambda: len(limits := platform.engine.limits_seconds) == 2 and limits
         )
-        assert second < first == 60
+        assert second < first == 300
         platform.sagemaker.stop_training_job(TrainingJobName="long")
         wait_for_end(platform.sagemaker, "long")
 

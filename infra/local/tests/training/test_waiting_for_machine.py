@@ -3,7 +3,6 @@ billed, and its runtime limit does not run."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 
 from infra.local.tests.platform_client import (
+    endless_until,
     job_request,
     phases,
-    run_job,
     wait_for_end,
     wait_for_phase,
 )
@@ -39,7 +38,6 @@ def test_wait_is_pending_and_neither_billed_nor_runtime(busy: SimpleNamespace) -
     )
     message = waiting["SecondaryStatusTransitions"][-1]["StatusMessage"]
     assert "capacity" in message
-    freed_at = time.time()
     busy.engine.machine_is_free.set()
     job = wait_for_end(busy.sagemaker, "waits")
     assert phases(job) == [
@@ -50,7 +48,7 @@ def test_wait_is_pending_and_neither_billed_nor_runtime(busy: SimpleNamespace) -
         "Uploading",
         "Completed",
     ]
-    assert job["TrainingStartTime"].timestamp() >= freed_at
+    assert job["TrainingStartTime"] >= job["SecondaryStatusTransitions"][1]["EndTime"]
     assert busy.engine.limits_seconds[-1] == job["StoppingCondition"]["MaxRuntimeInSeconds"]
     wall_seconds = (job["TrainingEndTime"] - job["TrainingStartTime"]).total_seconds()
     assert (
@@ -67,8 +65,7 @@ def test_stop_ends_the_wait(busy: SimpleNamespace) -> None:
 
 
 def test_wait_of_a_spot_job_has_its_limit(busy: SimpleNamespace) -> None:
-    limits = {"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1}
-    job = run_job(busy, "spot-waits", EnableManagedSpotTraining=True, StoppingCondition=limits)
+    job = endless_until(busy, "spot-waits", "Pending")
     assert phases(job)[:2] == ["Starting", "Pending"]
     assert job["SecondaryStatus"] == "MaxWaitTimeExceeded"
     assert "BillableTimeInSeconds" not in job

@@ -111,7 +111,7 @@ def test_a_job_without_keep_alive_has_no_pool(platform: SimpleNamespace) -> None
             {"SessionChainingConfig": {"EnableSessionTagChaining": True}},
             {
                 "EnableManagedSpotTraining": True,
-                "StoppingCondition": {"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 9},
+                "StoppingCondition": {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 3600},
             },
         ]
     ),
@@ -152,7 +152,7 @@ def test_warm_start_takes_no_cold_start(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_stop_while_the_instances_start(tmp_path: Path) -> None:
-    with platform_in(tmp_path, cold_start_seconds=60) as platform:
+    with platform_in(tmp_path, cold_start_seconds=3600) as platform:
         platform.sagemaker.create_training_job(**job_request("starting", **kept()))
         wait_until(lambda: platform.sagemaker.stop_training_job(TrainingJobName="starting"))
         job = wait_for_end(platform.sagemaker, "starting")

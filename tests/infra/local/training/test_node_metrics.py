@@ -20,7 +20,7 @@ from infra.local.tests.platform_client import (
 )
 from infra.local.tests.platform_fakes import FakeEngine
 from nodesweep.launch.sagemaker.utilisation import EMULATED_METRICS, read_utilisation
-from sagemaker_emulator.interfaces import NodeAttainment, NodeUsage
+from sagemaker_emulator.interfaces import JobSpec, NodeAttainment, NodeUsage
 from sagemaker_emulator.jobs import utilisation
 from sagemaker_emulator.jobs.utilisation import (
     NodeMetrics,
@@ -54,18 +54,35 @@ def values(platform: SimpleNamespace, host: str, metric: str) -> list[float]:
     return list(answer["MetricDataResults"][0]["Values"])
 
 
+class SampleClock:
+    """A clock on which five seconds pass before each sample."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += 5.0
+        return self.seconds
+
+    def usage_at_20_percent(self, job: JobSpec) -> dict[str, NodeUsage]:
+        used = NodeUsage(0.1 * self.seconds, 2**20, 0.5)
+        return {f"algo-{number}": used for number in range(1, job.instance_count + 1)}
+
+
 def test_nodes_have_metrics_while_they_train(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(utilisation, "_FIRST_SAMPLE_SECONDS", 0.1)
+    samples = SampleClock()
+    monkeypatch.setattr(utilisation, "time", samples)
+    monkeypatch.setattr(FakeEngine, "usage", lambda engine, job: samples.usage_at_20_percent(job))
     platform.sagemaker.create_training_job(
         **job_request("metered", "endless", ResourceConfig=resources(2))
     )
     wait_for_phase(platform.sagemaker, "metered", "Training")
     for host in ("metered/algo-1", "metered/algo-2"):
         cpu, *_ = wait_until(lambda host=host: values(platform, host, "CPUUtilization"))
-        # the fake engine's nodes use 0.1 of their 0.5 vCPU
-        assert cpu == pytest.approx(20.0, rel=0.1)
+        assert cpu == pytest.approx(20.0)
         memory, *_ = values(platform, host, "MemoryUtilization")
         assert memory == pytest.approx(100 * 2**20 / machine_memory_bytes())
     assert values(platform, "metered/algo-3", "CPUUtilization") == []
@@ -92,8 +109,9 @@ def test_whether_nodes_were_connected_is_written_while_they_train(
         **job_request("talking", "endless", ResourceConfig=resources(3))
     )
     wait_until(lambda: values(platform, "talking/algo-3", "MemoryUtilization"))
-    assert values(platform, "talking/algo-1", "NodesConnected") == [100.0]
-    assert values(platform, "talking/algo-2", "NodesConnected") == [0.0]
+    # one value per minute of the day
+    assert set(values(platform, "talking/algo-1", "NodesConnected")) == {100.0}
+    assert set(values(platform, "talking/algo-2", "NodesConnected")) == {0.0}
     assert values(platform, "talking/algo-3", "NodesConnected") == []
     platform.sagemaker.stop_training_job(TrainingJobName="talking")
     description = wait_for_end(platform.sagemaker, "talking")

@@ -24,7 +24,7 @@ SGR = re.compile(r"\x1b\[([\d;]*)m")
 COLOURS = {str(code) for ten in (30, 40, 90, 100) for code in range(ten, ten + 9)}
 REPOSITORY = Path(__file__).resolve().parents[4]
 PROGRAM = """
-import signal, sys, time
+import os, signal, sys, time
 from dataclasses import replace
 from datetime import UTC, datetime
 from nodesweep.cli.views.stream import EventStream, ViewOptions
@@ -39,7 +39,7 @@ try:
         time.sleep(0.02)
     time.sleep(600)
 except KeyboardInterrupt as error:
-    time.sleep(0.6)
+    while not os.path.exists("seen"): time.sleep(0.01)
     stream.report_end(error)
 finally:
     stream.detach()
@@ -85,6 +85,7 @@ def start(folder: Path, **more: str) -> tuple[int, int]:
 def test_no_color_gives_no_colour_codes(
     tmp_path: Path, more: dict[str, str], has_colours: bool
 ) -> None:
+    (tmp_path / "seen").touch()
     pid, terminal = start(tmp_path, **more)
     try:
         resize(terminal, 100, 30)
@@ -110,6 +111,7 @@ def test_resize_and_ctrl_c_leave_a_clean_transcript(tmp_path: Path) -> None:
         assert "n4-r1-a1" in narrow
         os.write(terminal, b"\x03")
         stopping = read_until(terminal, "(n4-r1-a1)")
+        (tmp_path / "seen").touch()
         rest = stopping + read_until(terminal, "AFTER")
         assert "2 of 4 points" in " ".join(rest.split())
         assert "--resume local-20261123052325-08094dab" in rest

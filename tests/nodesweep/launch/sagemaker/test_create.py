@@ -166,7 +166,7 @@ def test_platforms_of_one_process_do_not_mix(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
     for client in clients:
         client.meta.events.unregister("before-send.sagemaker", unique_id="wire")
     assert sorted({(url, body["TrainingJobName"]) for url, _, body in wire.sent}) == [
@@ -285,6 +285,6 @@ def test_sagemaker_core_is_imported_late_and_leaves_logging_and_the_excepthook_a
         "assert (logging.root.handlers, logging.root.level) == before\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, timeout=120, check=False
+        [sys.executable, "-c", program], capture_output=True, timeout=300, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -33,8 +33,15 @@ from nodesweep.scaling.job import JobStatus, LogLine
 
 JOB = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
 FAILED = JobStatus(JOB, "failed")
-LONG_AGO = datetime.now(UTC) - timedelta(minutes=30)
-COMPLETED = JobStatus(JOB, "completed", ended_at=LONG_AGO)
+
+
+def long_ago() -> datetime:
+    """Return a time after which lines have settled, and missing ones are still expected."""
+    return datetime.now(UTC) - timedelta(seconds=(SETTLING_SECONDS + FINAL_SECONDS) / 2)
+
+
+def completed() -> JobStatus:
+    return JobStatus(JOB, "completed", ended_at=long_ago())
 
 
 class Job:
@@ -172,7 +179,7 @@ def test_a_completed_jobs_log_is_read_until_every_node_is_saved(
     monkeypatch.setattr(nodesweep.launch.registry, "aws_client", lambda *_: counted)
 
     def read() -> list[str]:
-        return log_tail(bind(its_platform).read_log(COMPLETED, tmp_path))
+        return log_tail(bind(its_platform).read_log(completed(), tmp_path))
 
     job.write("algo-1", (1, "train_seconds=3;"))
     assert read() == ["algo-1: train_seconds=3;"]
@@ -190,11 +197,13 @@ def test_a_log_saved_right_after_the_jobs_end_is_read_again(
     """CloudWatch may have lines that it did not show then."""
     job.write("algo-1", (1, "first"))
     job.write("algo-2", (2, "second"))
-    bind(its_platform).read_log(COMPLETED, tmp_path)
-    saved = LONG_AGO.timestamp() + SETTLING_SECONDS - 1
+    ended_at = long_ago()
+    ended = replace(FAILED, state="completed", ended_at=ended_at)
+    bind(its_platform).read_log(ended, tmp_path)
+    saved = ended_at.timestamp() + SETTLING_SECONDS - 1
     os.utime(saved_files(JOB, tmp_path)[0], (saved, saved))
     job.write("algo-2", (3, "late"), started=1700000009999)
-    lines = log_tail(bind(its_platform).read_log(COMPLETED, tmp_path))
+    lines = log_tail(bind(its_platform).read_log(ended, tmp_path))
     assert lines == ["algo-1: first", "algo-2: second", "algo-2: late"]
 
 
@@ -204,7 +213,7 @@ def test_a_log_saved_right_after_the_jobs_end_is_read_again(
 )
 def test_a_log_is_saved_once_each_node_has_a_file(tmp_path: Path, job: JobStatus) -> None:
     """A list of jobs has no number of nodes; a Processing job's name has none."""
-    job = replace(job, changed_at=LONG_AGO)
+    job = replace(job, changed_at=long_ago())
     for host, expected in (("script", False), ("node-0", False), ("node-1", True)):
         save_log({host: [LogLine(1, host, "line")]}, job.name, tmp_path)
         assert is_saved(job, tmp_path) is expected
@@ -214,7 +223,7 @@ def test_a_log_is_saved_once_each_node_has_a_file(tmp_path: Path, job: JobStatus
 def test_a_node_without_lines_is_final_after_an_hour(tmp_path: Path) -> None:
     save_log({"algo-1": [LogLine(1, "algo-1", "line")]}, JOB, tmp_path)
     ended_at = datetime.now(UTC) - timedelta(seconds=FINAL_SECONDS + 60)
-    assert is_saved(replace(COMPLETED, ended_at=ended_at), tmp_path)
+    assert is_saved(replace(completed(), ended_at=ended_at), tmp_path)
 
 
 def test_a_shorter_log_does_not_replace_the_saved_one(tmp_path: Path) -> None:
@@ -289,7 +298,7 @@ def test_full_disk_loses_the_files_and_not_what_the_log_says(
     job.write("algo-1", (1, "first"), (3, "third"))
     job.write("algo-2", (2, "second password=hunter2"))
     monkeypatch.setattr("nodesweep.tasks.sweeps.folder.os.replace", full)
-    lines = bind(its_platform).read_log(COMPLETED, tmp_path)
+    lines = bind(its_platform).read_log(completed(), tmp_path)
     assert f"log of {JOB}" in caplog.text and "[Errno 28]" in caplog.text
     assert list(tmp_path.iterdir()) == []
     assert log_tail(lines) == ["algo-1: first", "algo-2: second password=(hidden)", "algo-1: third"]

@@ -162,7 +162,7 @@ class Cluster:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=check,
         )
 

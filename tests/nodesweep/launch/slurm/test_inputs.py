@@ -18,7 +18,11 @@ from tests.nodesweep.launch.slurm.cluster import CODE, slurm_platform
 
 KEY = "nodesweep/code/0123456789abcdef/sourcedir.tar.gz"
 JOB = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
-COMPLETED = JobStatus(JOB, "completed", ended_at=datetime.now(UTC) - timedelta(minutes=30))
+
+
+def completed() -> JobStatus:
+    """Return the status of a job whose log has settled, and is not final yet."""
+    return JobStatus(JOB, "completed", ended_at=datetime.now(UTC) - timedelta(minutes=30))
 
 
 def test_code_is_unpacked_once_with_the_clock(tmp_path: Path) -> None:
@@ -79,7 +83,7 @@ def test_a_log_is_saved_for_each_node_and_its_middle_left_out(
     (job / "node-1.log").write_text("aaaa\n" * 10)
     monkeypatch.setattr(inputs, "_FIRST_BYTES", 10)
     monkeypatch.setattr(inputs, "_LAST_BYTES", 5)
-    lines = list(bind(platform).read_log(COMPLETED, tmp_path / "logs"))
+    lines = list(bind(platform).read_log(completed(), tmp_path / "logs"))
     assert [line.text for line in lines if line.host == "node-0"] == ["first", "last"]
     texts = [line.text for line in lines if line.host == "node-1"]
     assert texts[:2] == ["aaaa", "aaaa"] and texts[3:] == ["aaaa"] and "35 bytes" in texts[2]
@@ -93,7 +97,7 @@ def test_a_nodes_file_that_the_file_system_shows_late_is_read(tmp_path: Path) ->
     job.mkdir(parents=True)
     for node in range(2):
         (job / f"node-{node}.log").write_text("a line\n")
-        lines = bind(platform).read_log(COMPLETED, tmp_path / "logs")
+        lines = bind(platform).read_log(completed(), tmp_path / "logs")
         assert [line.host for line in lines] == [f"node-{each}" for each in range(node + 1)]
 
 
@@ -104,7 +108,7 @@ def test_a_saved_log_does_not_show_what_its_job_was_given(tmp_path: Path) -> Non
     job.mkdir()
     (job / "job.sh").write_text(f"#!/bin/bash\nexport DB_PASSWORD='{value}'\n")
     (job / "node-0.log").write_text(f"connecting with {value}\n")
-    [line] = bind(slurm_platform(tmp_path)).read_log(COMPLETED, tmp_path / "logs")
+    [line] = bind(slurm_platform(tmp_path)).read_log(completed(), tmp_path / "logs")
     assert line.text == "connecting with (hidden)"
     [saved] = bind(slurm_platform(tmp_path)).save_log(JOB, tmp_path / "logs")
     assert value not in saved.read_text()

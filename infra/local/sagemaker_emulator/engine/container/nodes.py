@@ -32,7 +32,7 @@ NODE_FOLDER = "/run/nodesweep"
 ENVIRONMENT_FILE = "environment"
 _START_SECONDS = 120.0
 _TICK_SECONDS = 0.05
-_DRAIN_SECONDS = 5.0
+_DRAIN_SECONDS = 30.0
 _MAX_LINE_BYTES = 256 * 1024
 _PROGRAM_FAILED = 125  # exit code of podman and docker if they could not run the container
 # The start command waits for a line on stdin, which the server sends once every node exists and can

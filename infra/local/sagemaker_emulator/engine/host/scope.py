@@ -20,7 +20,7 @@ BUS_VARIABLES = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 """Environment variables that `systemd-run --user` uses to find the user manager."""
 # The manager delegates the cpu controller to the scope only if one of its properties is set.
 _SCOPE = ("--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "-p", "CPUWeight=100")
-_DEADLINE_SECONDS = 5.0
+_DEADLINE_SECONDS = 20.0
 
 
 def scope_command(environment: Mapping[str, str]) -> list[str]:

@@ -28,7 +28,7 @@ from sagemaker_emulator.interfaces import (
     RunResult,
 )
 
-_FREED_SECONDS = 1.0
+_FREED_SECONDS = 10.0
 _ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks no keys
 
 
@@ -145,7 +145,8 @@ class ExclusiveEngine(ABC):
 def _take_lock(path: Path) -> IO[str]:
     """Lock a state folder against other live engines.
 
-    After a server is killed, its children can hold the lock for another moment.
+    After a server is killed, its children can hold the lock for another moment, which takes seconds
+    on a busy machine.
 
     Raises:
         StateInUseError: If another live engine has locked the folder.

@@ -54,7 +54,7 @@ def on_a_machine_of_its_own(source: str) -> Any:
         ["unshare", "--net", sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

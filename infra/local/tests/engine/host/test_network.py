@@ -68,7 +68,7 @@ def make(possible: None) -> Iterator[Callable[[SwitchPlan], Switch]]:
 def listening(job: Switch, host: str) -> socket.socket:
     """Start a program on the node that listens on all interfaces, like torchrun's store."""
     server = inside(job.network(host), lambda: socket.create_server(("", 0)))
-    server.settimeout(60)
+    server.settimeout(HANG_SECONDS)
     return server
 
 
@@ -93,7 +93,7 @@ def nobody_came(server: socket.socket) -> bool:
     except BlockingIOError:
         return True
     finally:
-        server.settimeout(60)
+        server.settimeout(HANG_SECONDS)
     return False
 
 
@@ -129,7 +129,7 @@ def test_a_node_reaches_the_loopback_of_this_machine_at_the_named_ports_only(mak
         socket.create_server(("127.0.0.1", 0)) as secret,
     ):
         for server in (named, secret):
-            server.settimeout(60)
+            server.settimeout(HANG_SECONDS)
         port, hidden = named.getsockname()[1], secret.getsockname()[1]
         job = make(plan_of(port))
         client = inside(job.network("algo-2"), lambda: connect(("127.0.0.1", port)))
@@ -178,7 +178,7 @@ def _transfer(job: Switch, size: int) -> float:
         port = server.getsockname()[1]
         client = inside(job.network("algo-2"), lambda: connect(("198.18.1.1", port)))
         peer, _ = server.accept()
-        client.settimeout(60)
+        client.settimeout(HANG_SECONDS)
         with client, peer:
             begin = time.monotonic()
             sender = threading.Thread(target=client.sendall, args=(bytes(size),))

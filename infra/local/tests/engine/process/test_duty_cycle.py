@@ -15,7 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.local.tests.engine.engine_bench import TIMES, Bench, OneImage, write_image
+from infra.local.tests.engine.engine_bench import (
+    TIMES,
+    Bench,
+    OneImage,
+    tell_end_of_measurement,
+    write_image,
+)
 from infra.local.tests.platform_client import wait_until
 from sagemaker_emulator.engine.process.duty_cycle import (
     DutyCycle,
@@ -152,6 +158,7 @@ def test_a_tree_of_processes_is_held_to_its_share_and_let_go(spinner: int) -> No
     host, periods, stopped = wait_until(lambda: reported[-1] if reported[-1][2] else None)
     assert (host, stopped <= periods) == ("algo-1", True)
     duty_cycle.limit(None)
+    wait_until(lambda: not duty_cycle._changed.is_set())  # the thread has ended its last period
     wait_until(lambda: "T" not in states(pids))
     time.sleep(0.1)
     assert "T" not in states(pids)
@@ -159,8 +166,9 @@ def test_a_tree_of_processes_is_held_to_its_share_and_let_go(spinner: int) -> No
 
 @pytest.mark.slow
 def test_nodes_without_groups_have_a_duty_cycle_that_is_named_and_measured(
-    tmp_path: Path, job
+    tmp_path: Path, job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tell_end_of_measurement(monkeypatch)
     image = write_image(tmp_path / "image", SM_BOOT_BARRIER="1")
     engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", times=TIMES)
     engine._quotas, engine._quota_reason = None, "cgroups not writable"
@@ -177,9 +185,9 @@ def test_nodes_without_groups_have_a_duty_cycle_that_is_named_and_measured(
             seconds, used = time.monotonic() - start, time.process_time() - cpu
             if seconds > 5 and used <= 1.1 * 0.2 * seconds: break  # or what a late look let pass
         (boot / "done").touch()
-        time.sleep(0.5)
+        while not (boot / "measured").exists(): time.sleep(0.01)
     """)
-    result = bench.run(nodes=2, seconds=120)
+    result = bench.run(nodes=2)
     engine.close()
     assert (result.failed_host, result.timed_out) == (None, False)
     for host in ("algo-1", "algo-2"):

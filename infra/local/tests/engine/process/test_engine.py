@@ -23,6 +23,7 @@ from sagemaker_emulator.engine.host.process_tree import (
 )
 from sagemaker_emulator.engine.process.engine import ProcessEngine
 from sagemaker_emulator.engine.run import exclusive_engine
+from sagemaker_emulator.engine.run.job_run import JobRun
 from sagemaker_emulator.engine.run.node_environment import node_environment
 from sagemaker_emulator.interfaces import AccessKey, Node
 
@@ -128,11 +129,18 @@ def test_failed_node_is_named_and_its_peer_stopped(bench):
 
 
 @once
-def test_connection_loss_that_is_first_is_not_taken_for_the_cause(bench):
-    bench.program("""
+def test_connection_loss_that_is_first_is_not_taken_for_the_cause(bench, tmp_path, monkeypatch):
+    noted, note_exit = tmp_path / "noted", JobRun._note_exit
+
+    def note(run, *exit_of_node):
+        note_exit(run, *exit_of_node)
+        noted.touch()
+
+    monkeypatch.setattr(JobRun, "_note_exit", note)
+    bench.program(f"""
         if host == "algo-1":
             fail("RuntimeError: Connection closed by peer [127.0.0.1]:999")
-        time.sleep(1.5)
+        while not os.path.exists({str(noted)!r}): time.sleep(0.01)
         fail("ValueError: the true cause")
     """)
     bench.wait(misleading_failure_grace_seconds=HANG_SECONDS)
@@ -200,9 +208,9 @@ def test_daemon_of_a_node_does_not_outlive_it(bench):
     """
     sleep = f"sleep 987.{os.getpid()}"  # ignores other tests on this machine
     bench.program(f"""
-        child = "setsid env -i {sleep} >/dev/null 2>&1 & echo started"
+        child = "setsid env -i sh -c '>left; exec {sleep}' >/dev/null 2>&1 & echo started"
         subprocess.Popen(["sh", "-c", child]).wait()
-        time.sleep(0.3)
+        while not os.path.exists("left"): time.sleep(0.01)
     """)
     bench.run()
     commands = [_command(process.pid) for process in list_processes()]
@@ -256,7 +264,7 @@ def test_quota_is_in_force_from_the_start(bench):
             if seconds > 1 and used / seconds <= 0.25: break
         print(used / seconds)
     """)
-    result = bench.run(seconds=60)
+    result = bench.run()
     assert not result.timed_out
     assert float(bench.said("algo-1")[0]) > 0
 
@@ -304,7 +312,8 @@ def test_missing_image(bench):
 
 
 @once
-def test_one_engine_per_state_folder(bench):
+def test_one_engine_per_state_folder(bench, monkeypatch):
+    monkeypatch.setattr(exclusive_engine, "_FREED_SECONDS", 0.0)
     with pytest.raises(StateInUseError):
         ProcessEngine(bench.engine._state_dir, bench.engine._images, "http://127.0.0.1:1")
 

@@ -159,7 +159,7 @@ def test_nodes_reach_the_platform_at_its_own_url(own, tmp_path):
             for url in (os.environ["AWS_ENDPOINT_URL"], os.environ["TRACKER"]):
                 print(urllib.request.urlopen(url + "/key").read().decode())
             try:
-                socket.create_connection(("127.0.0.1", {secret.server_port}), timeout=5)
+                socket.create_connection(("127.0.0.1", {secret.server_port}), timeout=300)
                 print("reached")
             except OSError as error:
                 print(type(error).__name__)

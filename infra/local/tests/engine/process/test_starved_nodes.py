@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from infra.local.tests.engine.engine_bench import TIMES, Bench, OneImage, write_image
+from infra.local.tests.engine.engine_bench import (
+    END_OF_MEASUREMENT,
+    TIMES,
+    Bench,
+    OneImage,
+    tell_end_of_measurement,
+    write_image,
+)
+from infra.local.tests.platform_client import wait_until
 from sagemaker_emulator.engine.host.cgroups import CpuQuotas
+from sagemaker_emulator.engine.process.duty_cycle import process_cpu_seconds
 from sagemaker_emulator.engine.process.engine import ProcessEngine
 
 LEAST_ATTAINED = 1 / 1.05
@@ -28,16 +36,16 @@ while not (boot / "go").exists(): time.sleep(0.01)
 end = time.monotonic() + 4
 while time.monotonic() < end: sum(range(1000))
 (boot / "done").touch()
-time.sleep(0.5)
 """
 
 
 @pytest.fixture
-def busy_bench(tmp_path: Path, job) -> Iterator[Bench]:
+def busy_bench(tmp_path: Path, job, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    tell_end_of_measurement(monkeypatch)
     image = write_image(tmp_path / "image", SM_BOOT_BARRIER="1")
     engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", times=TIMES)
     bench = Bench(engine, image, job)
-    bench.program(TRAIN)
+    bench.program(TRAIN + END_OF_MEASUREMENT)
     yield bench
     engine.close()
 
@@ -55,7 +63,7 @@ def neighbours() -> Iterator[None]:
         subprocess.Popen([sys.executable, "-c", code, str(cpu)], start_new_session=True)
         for cpu in cpus
     ]
-    time.sleep(0.5)
+    wait_until(lambda: all(process_cpu_seconds(process.pid) > 0.1 for process in running))
     yield
     for process in running:
         process.kill()

@@ -9,7 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.tests.engine.engine_bench import once
+from infra.local.tests.engine.engine_bench import (
+    END_OF_MEASUREMENT,
+    once,
+    tell_end_of_measurement,
+)
 from sagemaker_emulator.engine.host import ballast
 from sagemaker_emulator.engine.host.attainment import AttainmentMeter
 from sagemaker_emulator.engine.host.capacity import assign_cpus
@@ -28,7 +32,8 @@ print("train")
 
 
 @pytest.fixture
-def barrier_bench(bench):
+def barrier_bench(bench, monkeypatch):
+    tell_end_of_measurement(monkeypatch)
     (bench.image / "image.json").write_text(json.dumps({"environment": {"SM_BOOT_BARRIER": "1"}}))
     bench.program(PROGRAM)
     return bench
@@ -67,7 +72,7 @@ def test_quota_is_lifted_when_all_have_measured(barrier_bench, monkeypatch):
         )
 
     monkeypatch.setattr(CpuQuotas, "lift", lift)
-    barrier_bench.program(PROGRAM + "(boot / 'done').touch(); time.sleep(0.5)\n")
+    barrier_bench.program(PROGRAM + "(boot / 'done').touch()\n" + END_OF_MEASUREMENT)
     barrier_bench.run(nodes=2)
     has_groups = barrier_bench.engine._quotas is not None
     assert lifted == ([True, True] if has_groups else [])
@@ -83,7 +88,7 @@ def test_the_cpus_are_kept_busy_while_the_nodes_measure_and_no_longer(barrier_be
         return meter(self)
 
     monkeypatch.setattr(AttainmentMeter, "take_reading", look)
-    barrier_bench.program(PROGRAM + "(boot / 'done').touch(); time.sleep(0.5)\n")
+    barrier_bench.program(PROGRAM + "(boot / 'done').touch()\n" + END_OF_MEASUREMENT)
     barrier_bench.run(nodes=2)
     assert seen and set(seen) == {len(set(assign_cpus(2)))}
     assert not ballast._running

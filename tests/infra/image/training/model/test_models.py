@@ -137,7 +137,7 @@ def test_images_stay_bytes_until_the_batch(image_python: str, tmp_path: Path) ->
     """
     (tmp_path / "source").mkdir()
     command = [image_python, "-c", MEMORY, str(tmp_path / "source"), str(tmp_path / "prepared")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=IMAGE)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=IMAGE)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout.splitlines()[-1])
     assert found["peak_bytes"] < found["table_bytes"] / 2
