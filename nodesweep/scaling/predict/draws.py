@@ -3,11 +3,12 @@
 The relative deviations of the runs from the mean at their node count, pooled over the node counts,
 give the covariance of the noise in the parts of the time with nu = sum of (n - 1) degrees of
 freedom. Each draw adds noise over sqrt(n) to the measured means, predicts T from them, and adds the
-noise of the next run. All noise of a draw is divided by sqrt(chi2(nu)/nu), so the noise of a sum of
-parts has Student's t distribution. An interval extends from the 5% quantile of the lower bound to
-the 95% quantile of the upper bound that the model allows (Efron and Tibshirani, *An Introduction to
-the Bootstrap*, 1993; Imbens and Manski, Econometrica 72, 2004, on intervals for quantities of which
-only bounds are known).
+noise of the next run. Passes that were timed after the runs on one node scale with the draw of
+these runs, and have the errors of the timing in addition. All noise of a draw is divided by
+sqrt(chi2(nu)/nu), so the noise of a sum of parts has Student's t distribution. An interval extends
+from the 5% quantile of the lower bound to the 95% quantile of the upper bound that the model allows
+(Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993; Imbens and Manski, Econometrica 72,
+2004, on intervals for quantities of which only bounds are known).
 """
 
 from __future__ import annotations

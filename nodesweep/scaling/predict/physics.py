@@ -2,8 +2,9 @@
 
     T(N) = compute + communication + waiting + data + fixed
 
-- **compute** per optimizer step depends on the samples per process. Between measured batches it is
-  interpolated. Below the smallest batch, it is at most the time of that batch. Since the time is
+- **compute** per optimizer step depends on the samples per process. Batches whose passes were timed
+  without an exchange take up to as much longer as the passes of the runs with one do. Between known
+  batches it is interpolated. Below the smallest batch, it is at most the time of that batch. Since the time is
   convex in the batch, it is at least on the line through the two smallest batches, which gives the
   likely time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha + beta·m). The lower
   bound is proportional to the batch if only one batch was measured, or if that is less and one of

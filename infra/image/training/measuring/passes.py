@@ -33,7 +33,8 @@ def sizes_to_time(asked: str | None, metrics: Mapping[str, Any]) -> list[int]:
         metrics: The content of metrics.json.
     """
     # Passes on GPUs are not timed: a GPU computes while the program continues, so these clocks
-    # would only measure how fast it is given work. Predictions don't support GPUs either.
+    # would only measure how fast it is given work. Predictions don't support GPUs, and this timing
+    # has never been run on one.
     if not asked or "budget" not in metrics or metrics["device"]["type"] != "cpu":
         return []
     sizes = sorted({int(size) for size in asked.split(",")}, reverse=True)
