@@ -32,6 +32,12 @@ def test_smaller_batches_are_timed_after_the_run(trainings: Trainings) -> None:
     assert timed.passes_seconds < 16
 
 
+def test_a_failure_of_the_timing_does_not_fail_the_run(trainings: Trainings) -> None:
+    printed = succeed(trainings.fork(*RUN, NODESWEEP_TIME_PASSES="192,few"))
+    assert "passes at smaller batches were not timed: ValueError" in printed
+    check(trainings.metrics(), steps=6)
+
+
 def test_sigterm_during_the_timing_leaves_a_complete_job(trainings: Trainings) -> None:
     process = trainings.start(*RUN, **ASKED)
     written, started = trainings.output() / "data" / "metrics.json", time.monotonic()
