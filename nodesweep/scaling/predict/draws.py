@@ -215,6 +215,10 @@ def _draw(
                 wrong[0] = 0.0
                 others.setdefault(batch, own * ratio * np.maximum(0.0, 1 + wrong))
     known = Known(
-        [each.place for each in measured], values, others, [each.exchange for each in measured]
+        [each.place for each in measured],
+        values,
+        others,
+        [each.exchange for each in measured],
+        {batch for each in measured for batch in each.ratios}.difference(passes),
     )
     return known, noise(), freedom

@@ -33,7 +33,7 @@ If several of these laws explain the measurements, the prediction is the range o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -88,12 +88,14 @@ class Known(NamedTuple):
     For batches that were measured separately, `passes` maps the samples per process to the seconds
     of the forward and backward pass per optimizer step on one node, one value per draw.
     `exchanges` holds the seconds per run of the whole exchange at each place; None if unknown.
+    `timed` holds the batches of `passes` that were only timed after the training.
     """
 
     places: Sequence[Place]
     values: Mapping[Part, Floats]
     passes: Mapping[float, Floats]
     exchanges: Sequence[Exchange | None] = ()
+    timed: Set[float] = frozenset()
 
     def per_step(self, part: Part, chosen: Sequence[int]) -> Floats:
         """Return the seconds of a part per optimizer step at some places: (draws, places)."""
@@ -147,10 +149,22 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     """Return the span of the seconds of a forward and backward pass for a batch size."""
     measured = known.per_step("gradients", like)
     batches = np.array([known.places[index].batch for index in like])
-    spans = {each: _alike(measured[:, batches == each]) for each in np.unique(batches).tolist()}
+    trained = {each: _alike(measured[:, batches == each]) for each in np.unique(batches).tolist()}
     slower = _slower_in_exchange(known)
-    for each, seconds in known.passes.items():
-        spans.setdefault(each, between(seconds, seconds * slower))
+    passes = {each: between(seconds, seconds * slower) for each, seconds in known.passes.items()}
+    found = _interpolated(known, passes | trained, batch)
+    trained |= {each: passes[each] for each in passes.keys() - known.timed - trained.keys()}
+    if batch >= min(trained) or not known.timed:
+        return found
+    # bounds from batches that were trained with are often closer on one side than the timing
+    bounds = _interpolated(known, trained, batch)
+    low = np.maximum(found.low, np.minimum(bounds.low, found.high))
+    high = np.minimum(found.high, np.maximum(bounds.high, low))
+    return Span(low, np.clip(found.middle, low, high), high)
+
+
+def _interpolated(known: Known, spans: Mapping[float, Span], batch: float) -> Span:
+    """Return the span of the seconds of a forward and backward pass from those of other batches."""
     sizes = sorted(spans)
     for each in sizes:
         if abs(each - batch) <= 1e-9 * batch:
