@@ -3,7 +3,8 @@
     T(N) = compute + communication + waiting + data + fixed
 
 - **compute** per optimizer step depends on the samples per process. Batches whose passes were timed
-  without an exchange take up to as much longer as the passes of the runs with one do. Between known
+  without an exchange take up to as much longer as the passes of the runs with one do; if they were
+  timed after the training, the bounds from the batches of the runs apply, too. Between known
   batches it is interpolated. Below the smallest batch, it is at most the time of that batch. Since
   the time is convex in the batch, it is at least on the line through the two smallest batches,
   which gives the likely time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha +
