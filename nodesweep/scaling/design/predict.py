@@ -132,7 +132,8 @@ class Predict(Design):
             # LEAST_LIMIT_SECONDS and LIMIT_SHARE in infra/image/training/measuring/passes.py
             lines.append(
                 f"{'':>4} jobs on 1 node then time passes on {join_words(batches[1:])} samples for "
-                "up to 15 s, or 10% of their train time if that is longer, which is billed"
+                "up to 15 s, or 10% of their train time if that is longer, which is billed and "
+                "which training.max_runtime_seconds includes"
             )
         if not config.ships_program:  # DEADLINE_SECONDS in infra/image/nodesweep_exchange.py
             lines.append(
