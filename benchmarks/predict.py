@@ -1,6 +1,6 @@
 """Measure how often `nodesweep predict` is right at 8 nodes, on simulated sweeps over 1, 2 and 4.
 
-    nice -n 19 .venv/bin/python -m benchmarks.predict [--design] [--sweeps 4] [--output FILE.json]
+    nice -n 19 .venv/bin/python -m benchmarks.predict [--design | --at 16] [--output FILE.json]
 
 The truth is an event simulation, not the model of nodesweep/scaling/predict/. In each step, each
 rank's backward pass fills one gradient bucket after the other. A bucket's all-reduce starts when
@@ -8,7 +8,9 @@ the slowest rank has filled the bucket and the previous all-reduce has ended; th
 the last all-reduce. The speed of ranks varies by node and by step, with spikes. The simulated parts
 of the time are those that nodesweep would measure. A cell is a program, a network, a batch policy,
 a level of noise and a number of runs. In the policy "global, batches", one node is also measured at
-the batch per process of 8 nodes (`--batches`).
+the batch per process of 8 nodes (`--batches`). In "global, timed", the runs are those of "global",
+but the runs on one node time passes at the smaller batches, as the shipped program does; all ratios
+of a sweep share an error of 3% (standard deviation). With --at 16, 16 nodes are predicted.
 
 The same sweeps are extrapolated by nodesweep/scaling/fits/, and by Amdahl's law and the USL alone
 (each with a 90% interval from the same bootstrap). Limits: efficiency at least 75%, doubling ratio
@@ -17,10 +19,11 @@ at least 1.5. Exit code 1 if fewer than 88% of the predicted intervals contain t
 With --design, the benchmark simulates sweep.design: predict over 1, 2, 4 and 8 nodes with a fixed
 global batch. Counts 1 and 2 are measured by 3 runs of 10% of their steps; then, up to two times,
 the largest other count that may be the answer is measured in the same way (--confirm, given once or
-twice). Every 100 steps of a run share a speed that varies as much as the speed of runs; a whole run
-averages many of these, a short run only a few. A sweep decides on the largest count that passes
-if no larger count is undecided; it recommends the largest count that passes. Its share is its
-node-seconds divided by those of a full sweep with equally many runs, both without start-up. Full
+twice). In half of the cells, the runs on one node time passes. Every 100 steps of a run share a
+speed that varies as much as the speed of runs; a whole run averages many of these, a short run only
+a few. A sweep decides on the largest count that passes if no larger count is undecided; it
+recommends the largest count that passes. Its share is its node-seconds, those of the timing
+included, divided by those of a full sweep with equally many runs, both without start-up. Full
 sweeps are simulated twice, since their agreement with each other is the most that can be expected.
 """
 
@@ -45,12 +48,13 @@ from nodesweep.scaling.analysis.intervals import paired_ratio_interval, residual
 from nodesweep.scaling.fits.extrapolation import predict_by_law, run_noise
 from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.laws import LAWS, Sample
+from nodesweep.scaling.outcome.timed_passes import PassRatio
 from nodesweep.scaling.predict.draws import LEVEL, Measurement, Outlook, look_ahead
 from nodesweep.scaling.predict.physics import PARTS, Part, Place
 from nodesweep.scaling.predict.solutions import corners
 
 Floats = npt.NDArray[np.float64]
-Policy = Literal["per replica", "global", "global, batches"]
+Policy = Literal["per replica", "global", "global, batches", "global, timed"]
 Answer = Literal["pass", "fail", "undecided"]
 COUNTS, AT = (1, 2, 4), 8
 BATCH, STEPS, MADE = 64, 80, 3200
@@ -58,7 +62,10 @@ BATCH, STEPS, MADE = 64, 80, 3200
 TRUE_RUNS = 16
 MIN_EFFICIENCY, MIN_RATIO = 0.75, 1.5
 LEAST_COVERED = 0.88
-POLICIES: tuple[Policy, ...] = ("per replica", "global", "global, batches")
+POLICIES: tuple[Policy, ...] = ("per replica", "global", "global, batches", "global, timed")
+DESIGN_POLICIES: tuple[Policy, ...] = ("global", "global, timed")
+TIMING_ERROR, ROUNDS, ENTRY_SECONDS, LEAST_LIMIT_SECONDS, LIMIT_SHARE = 0.03, 7, 0.2, 15.0, 0.1
+"""The assumed error of timed passes; the others as in infra/image/training/measuring/passes.py."""
 SHORT, RUN_COUNTS = 0.1, (1, 2)
 """With --design: the fraction of its steps that a run makes, and the counts measured first."""
 DESIGN_RUNS, LEAST_STEPS, DRIFT_STEPS = 3, 30, 100
@@ -194,7 +201,7 @@ def main(argv: Sequence[str]) -> int:
     if options.design:
         return _simulate_designs(options, started)
     cells = [
-        simulate(program, network, policy, noise, runs, options.sweeps, options.seed)
+        simulate(program, network, policy, noise, runs, options.sweeps, options.seed, options.at)
         for program, network, policy, noise, runs in product(
             PROGRAMS, NETWORKS, POLICIES, NOISES, (3, 5)
         )
@@ -208,27 +215,38 @@ def main(argv: Sequence[str]) -> int:
             )
     store_result(
         options.output, started, cells, seed=options.seed, sweeps=options.sweeps, counts=COUNTS,
-        predicted_at=AT,
+        predicted_at=options.at,
     )  # fmt: skip
     covered = [each.methods["predict"].covered for each in cells]
     return 0 if np.mean([each for each in covered if each is not None]) >= LEAST_COVERED else 1
 
 
 def simulate(
-    program: str, network: str, policy: Policy, noise: str, runs: int, sweeps: int, seed: int
+    program: str,
+    network: str,
+    policy: Policy,
+    noise: str,
+    runs: int,
+    sweeps: int,
+    seed: int,
+    at: int = AT,
 ) -> Cell:
     """Simulate sweeps of one cell, and judge every method."""
     what = (PROGRAMS[program], NETWORKS[network], NOISES[noise])
     places = [list(each).index(name) for each, name in (
         (PROGRAMS, program), (NETWORKS, network), (POLICIES, policy), (NOISES, noise),
     )]  # fmt: skip
+    is_timed = policy == "global, timed"
+    if is_timed:
+        places[2] = POLICIES.index("global")
     random = np.random.default_rng([seed, *places, runs])
+    of_timing = np.random.default_rng([seed, *places, runs, 1])
     true = {
         nodes: total_of(run_parts(*what, _place(policy, nodes), TRUE_RUNS, random))
-        for nodes in (*COUNTS, AT)
+        for nodes in (*COUNTS, *((at // 2,) if at // 2 not in COUNTS else ()), at)
     }
     means = {nodes: float(times.mean()) for nodes, times in true.items()}
-    truth = _by_point(means[AT], means, policy)
+    truth = _by_point(means[at], means, at)
     guesses: dict[str, list[Guess]] = {}
     next_runs = []
     for _ in range(sweeps):
@@ -240,17 +258,20 @@ def simulate(
         ]
         passes = {}
         if policy == "global, batches":
-            alone = Place(1, 1, BATCH * COUNTS[-1] / AT, 1.0)
+            alone = Place(1, 1, BATCH * COUNTS[-1] / at, 1.0)
             parts = run_parts(*what, alone, runs, random)
             passes[alone.batch] = parts["gradients"].tolist()
-        place = _place(policy, AT)
+        if is_timed:
+            ratios = timed_ratios(PROGRAMS[program], what[-1], [*COUNTS[1:], at], runs, of_timing)
+            measured[0] = measured[0]._replace(ratios=ratios)
+        place = _place(policy, at)
         for method, guess in ask(measured, place, passes, policy).items():
             guesses.setdefault(method, []).append(guess)
         next_runs.append(float(total_of(run_parts(*what, place, 1, random))[0]))
     return Cell(
-        program, network, policy, noise, runs, round(means[1] / (AT * means[AT]), 4),
+        program, network, policy, noise, runs, round(means[1] / (at * means[at]), 4),
         {
-            name: _judge(each, next_runs, means[AT], truth) for name, each in guesses.items()
+            name: _judge(each, next_runs, means[at], truth) for name, each in guesses.items()
         },
     )  # fmt: skip
 
@@ -287,6 +308,7 @@ class DesignCell:
 
     program: str
     network: str
+    policy: str
     noise: str
     true_choice: int
     full_right: float
@@ -298,27 +320,32 @@ class DesignCell:
 def _simulate_designs(options: argparse.Namespace, started: float) -> int:
     cells = [
         simulate_design(*cell, options.sweeps, options.seed)
-        for cell in product(PROGRAMS, NETWORKS, NOISES)
+        for cell in product(PROGRAMS, NETWORKS, DESIGN_POLICIES, NOISES)
     ]
-    clear = [each for each in cells if each.full_same >= CLEAR]
-    open_ = [each for each in cells if each.full_same < CLEAR]
-    for name, chosen in (("all", cells), ("full sweeps agree", clear), ("they don't", open_)):
-        full = [(each.full_right, each.full_wrong, each.full_same) for each in chosen]
-        right, wrong, same = np.mean(full or [(math.nan,) * 3], axis=0)
-        print(
-            f"{len(chosen)} cells ({name}), full sweeps: right {right:6.1%}  wrong {wrong:6.1%}"
-            f"  recommend the same {same:6.1%}"
-        )
-        for count in range(len(RUN_COUNTS) + 1):
-            print(
-                f"  {count} confirmed: {_design_text([each.confirmed[count] for each in chosen])}"
-            )
+    for policy in DESIGN_POLICIES:
+        _print_designs(policy, [each for each in cells if each.policy == policy])
     store_result(
         options.output, started, cells, seed=options.seed, sweeps=options.sweeps, share=SHORT,
         runs=DESIGN_RUNS,
     )  # fmt: skip
     covered = [each.covered for cell in cells for each in cell.confirmed if each.covered]
     return 0 if np.mean(covered) >= LEAST_COVERED else 1
+
+
+def _print_designs(policy: Policy, cells: Sequence[DesignCell]) -> None:
+    clear = [each for each in cells if each.full_same >= CLEAR]
+    open_ = [each for each in cells if each.full_same < CLEAR]
+    for name, chosen in (("all", cells), ("full sweeps agree", clear), ("they don't", open_)):
+        full = [(each.full_right, each.full_wrong, each.full_same) for each in chosen]
+        right, wrong, same = np.mean(full or [(math.nan,) * 3], axis=0)
+        print(
+            f"{policy}: {len(chosen)} cells ({name}), full sweeps: right {right:6.1%}"
+            f"  wrong {wrong:6.1%}  recommend the same {same:6.1%}"
+        )
+        for count in range(len(RUN_COUNTS) + 1):
+            print(
+                f"  {count} confirmed: {_design_text([each.confirmed[count] for each in chosen])}"
+            )
 
 
 def _design_text(found: Sequence[Confirmed]) -> str:
@@ -331,15 +358,20 @@ def _design_text(found: Sequence[Confirmed]) -> str:
     )
 
 
-def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: int) -> DesignCell:
-    """Simulate predict and full sweeps with a fixed global batch, and return their cell."""
-    policy: Policy = "global"
+def simulate_design(
+    program: str, network: str, policy: Policy, noise: str, sweeps: int, seed: int
+) -> DesignCell:
+    """Simulate predict and full sweeps with a fixed global batch, and return their cell.
+
+    The times of the runs do not depend on whether passes are timed.
+    """
     what = (PROGRAMS[program], NETWORKS[network], NOISES[noise])
     places = [list(each).index(name) for each, name in (
         (PROGRAMS, program), (NETWORKS, network), (NOISES, noise),
     )]  # fmt: skip
     random = np.random.default_rng([seed, *places, 1])
     of_network = np.random.default_rng([seed, *places, 2])
+    of_timing = np.random.default_rng([seed, *places, 3])
     counts = (*COUNTS, AT)
     where = {nodes: _place(policy, nodes) for nodes in counts}
 
@@ -349,22 +381,28 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
 
     whole = {nodes: total_of(make(nodes, 2 * TRUE_RUNS)) for nodes in counts}
     means = {nodes: float(times.mean()) for nodes, times in whole.items()}
-    truth = choose({n: _by_point(means[n], means, policy, n) for n in counts[1:]})
+    truth = choose({n: _by_point(means[n], means, n) for n in counts[1:]})
     full = DESIGN_RUNS * sum(nodes * means[nodes] for nodes in counts)
     answers: list[list[Mapping[int, Answer]]] = [[] for _ in range(2 + 1 + len(RUN_COUNTS))]
     spent: list[list[float]] = [[] for _ in answers]
     inside: list[list[bool]] = [[] for _ in answers]
+    is_timed = policy == "global, timed"
+    timing = DESIGN_RUNS * _timing_seconds(what[0], counts, SHORT * means[1]) if is_timed else 0.0
     for _ in range(sweeps):
         for index in range(2):
             times = {nodes: total_of(make(nodes, DESIGN_RUNS)) for nodes in counts}
             answers[index].append(judge_full(times))
         parts = {nodes: make(nodes, DESIGN_RUNS, SHORT) for nodes in RUN_COUNTS}
         next_runs = {nodes: float(total_of(make(nodes, 1))[0]) for nodes in counts[2:]}
+        ratios: dict[float, PassRatio] = {}
+        if is_timed:
+            ratios = timed_ratios(what[0], what[-1], counts[1:], DESIGN_RUNS, of_timing)
         for index in range(2, len(answers)):
             measured = [
                 Measurement(where[nodes], each, 1.0, timed(*what, where[nodes], of_network))
                 for nodes, each in sorted(parts.items())
             ]
+            measured[0] = measured[0]._replace(ratios=ratios)
             outlooks = look_ahead(measured, [(where[nodes], 1.0) for nodes in counts[1:]], {})
             guesses = {each.place.nodes: guess_of(each) for each in outlooks}
             others = {nodes: each for nodes, each in guesses.items() if nodes not in parts}
@@ -373,11 +411,11 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
                 for nodes, guess in others.items()
             ]
             spent[index].append(
-                sum(
+                (timing + sum(
                     nodes * DESIGN_RUNS * means[nodes]
                     * max(SHORT, LEAST_STEPS / (MADE * where[nodes].steps))
                     for nodes in parts
-                ) / full
+                )) / full
             )  # fmt: skip
             found = {nodes: guess.answer for nodes, guess in guesses.items()}
             answers[index].append(found)
@@ -397,7 +435,7 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
         )  # fmt: skip
 
     return DesignCell(
-        program, network, noise, truth or 0, *rate(0),
+        program, network, policy, noise, truth or 0, *rate(0),
         tuple(
             Confirmed(
                 round(float(np.mean(spent[index])), 4),
@@ -528,6 +566,35 @@ def timed(
     return found.times(MADE * place.steps * random.lognormal(0, noise.network))
 
 
+def timed_ratios(
+    program: Program,
+    noise: Noise,
+    counts: Sequence[int],
+    runs: int,
+    random: np.random.Generator,
+) -> dict[float, PassRatio]:
+    """Return the ratios of passes that runs on one node time, by batch per process of `counts`.
+
+    Besides the error that all of them share, a ratio has the noise of the rounds.
+    """
+    sizes = [_place("global", nodes).batch for nodes in (1, *counts)]
+    whole, *smaller = (program.passes(size) for size in sizes)
+    shared = random.normal(0, TIMING_ERROR)
+    error = noise.step * math.sqrt(2 / (ROUNDS * runs))
+    return {
+        size: PassRatio(seconds / whole * (1 + shared + random.normal(0, error)), error)
+        for size, seconds in zip(sizes[1:], smaller, strict=True)
+    }
+
+
+def _timing_seconds(program: Program, counts: Sequence[int], train_seconds: float) -> float:
+    """Return the seconds in which a run on one node times the passes at the batches of `counts`."""
+    sizes = [_place("global", nodes).batch for nodes in counts]
+    once = sum(map(program.passes, sizes))
+    a_round = sum(max(ENTRY_SECONDS, program.passes(size)) for size in sizes)
+    return min(once + ROUNDS * a_round, max(LEAST_LIMIT_SECONDS, LIMIT_SHARE * train_seconds))
+
+
 def ask(
     measured: Sequence[Measurement],
     place: Place,
@@ -535,20 +602,25 @@ def ask(
     policy: Policy,
 ) -> dict[str, Guess]:
     """Return the prediction of each method for a sweep, by name."""
-    (ours,) = look_ahead(measured, [(place, 1.0)], passes)
+    at = place.nodes
+    asked = [nodes for nodes in (AT, 2 * AT) if nodes <= at]  # with AT for the doubling ratio
+    *_, ours = look_ahead(measured, [(_place(policy, nodes), 1.0) for nodes in asked], passes)
     found = {"predict": guess_of(ours)}
     times = {each.place.nodes: total_of(each.runs) for each in measured}
     means = {nodes: float(each.mean()) for nodes, each in times.items()}
-    ratio = {n: _place(policy, n).steps / measured[0].place.steps for n in (*COUNTS, AT)}
-    beyond = by_extrapolation(times, ratio)
+    ratio = {n: _place(policy, n).steps / measured[0].place.steps for n in (*COUNTS, at)}
+    beyond = by_extrapolation(times, ratio, at)
+    half = by_extrapolation(times, ratio | {AT: _place(policy, AT).steps}, AT) if at > AT else None
+    before = means if half is None else {**means, AT: half.seconds or math.nan}
     ends = [end for end in (beyond.low, beyond.high) if end is not None]
-    answers = {_by_point(end, means, policy) for end in ends}
+    answers = {_by_point(end, before, at) for end in ends}
     answer = answers.pop() if len(answers) == 1 else "undecided"
     found["extrapolation"] = Guess(*beyond, answer)
     for law in ("amdahl", "usl"):
-        by = by_law(law, times)
+        by = by_law(law, times, at)
         assert by.seconds is not None
-        found[law] = Guess(*by, _by_point(by.seconds, means, policy))
+        before = {**means, AT: by_law(law, times).seconds or math.nan}
+        found[law] = Guess(*by, _by_point(by.seconds, before, at))
     return found
 
 
@@ -603,9 +675,7 @@ def by_law(law: str, times: Mapping[int, Floats], at: int = AT) -> Prediction:
     return Prediction(float(seconds[0]), low, high)
 
 
-def _by_point(
-    seconds: float, means: Mapping[int, float], policy: Policy, nodes: int = AT
-) -> Answer:
+def _by_point(seconds: float, means: Mapping[int, float], nodes: int) -> Answer:
     """Judge a node count by the limits, assuming that a run takes this time on it."""
     efficiency, ratio = means[1] / (nodes * seconds), means[nodes // 2] / seconds
     return "pass" if efficiency >= MIN_EFFICIENCY and ratio >= MIN_RATIO else "fail"
@@ -661,12 +731,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m benchmarks.predict", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--design", action="store_true", help="simulate sweep.design: predict")
+    parser.add_argument("--at", type=int, choices=(AT, 2 * AT), default=AT, help="predicted count")
     parser.add_argument("--sweeps", type=int, default=4, help="sweeps per cell")
     parser.add_argument("--seed", type=int, default=2, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     if options.sweeps < 1:
         parser.error(f"--sweeps: got {options.sweeps}; expected 1 or more")
+    if options.design and options.at != AT:
+        parser.error("--at: not allowed with --design, which simulates sweeps over 1 to 8 nodes")
     return options
 
 

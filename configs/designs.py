@@ -22,6 +22,8 @@ MODEL_PARALLEL_DEGREES = (
     "partitions", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree",
 )  # fmt: skip
 """Options of training.distribution that, if above 1, make ranks exchange more than gradients."""
+_MOST_TIMED = 16
+"""Maximum number of smaller batches that a job times, as a variable has at most 512 characters."""
 
 
 class DesignRules:
@@ -80,6 +82,13 @@ class DesignRules:
     def ends_raw_early(self, raw: Mapping[str, Any], ships_program: bool) -> bool:
         """Return ends_early() for a config before validation, ignoring its amount of work."""
         return self.ends_jobs_early
+
+    def batches_to_time(self, config: BenchmarkConfig) -> tuple[int, ...]:
+        """Return the batches whose passes jobs on one node time after the training, descending.
+
+        The first one is the job's own batch. Empty if the jobs time no passes.
+        """
+        return ()
 
     def as_before(self, config: BenchmarkConfig) -> tuple[BenchmarkConfig, str] | None:
         """Return the config's equivalent in earlier versions, and how to get that behavior now.
@@ -290,6 +299,25 @@ class _Predict(DesignRules):
             return config.sweep.probe.max_share != 1
         batch = config.training.batch
         return batch is not None and batch.policy == "fixed_global"
+
+    def batches_to_time(self, config: BenchmarkConfig) -> tuple[int, ...]:
+        """Return the batch of one node and those of a process at each larger node count.
+
+        Only the shipped program times passes, in the only process of a node.
+        """
+        training, sweep = config.training, config.sweep
+        batch, processes = training.batch, getattr(training.distribution, "processes_per_node", 1)
+        if (
+            not config.ships_program
+            or batch is None
+            or batch.policy != "fixed_global"
+            or (batch.accumulate_grad_batches, processes or 1) != (1, 1)
+            or 1 not in self.measured_counts(sweep)
+        ):
+            return ()
+        sizes = {batch.size // nodes for nodes in sweep.node_counts if batch.size % nodes == 0}
+        own, *smaller = sorted(sizes, reverse=True)
+        return (own, *smaller[-_MOST_TIMED:]) if smaller else ()
 
     def ends_raw_early(self, raw: Mapping[str, Any], ships_program: bool) -> bool:
         ends = _value(raw, "sweep", "probe")

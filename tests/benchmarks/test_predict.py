@@ -60,8 +60,36 @@ def test_the_result_is_stored(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(predict, "NETWORKS", {"fast": NETWORKS["fast"]})
     output = tmp_path / "predict.json"
     main(["--sweeps", "1", "--output", str(output)])
-    assert len(json.loads(output.read_text())["cells"]) == 12
-    assert "12 cells" in capsys.readouterr().out
+    assert len(json.loads(output.read_text())["cells"]) == 16
+    assert "16 cells" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("policy", ["per replica", "global, timed"])
+def test_sixteen_nodes_are_predicted_with_their_doubling(policy):
+    cell = simulate("one bucket", "slow", policy, "quiet", 3, sweeps=2, seed=1, at=16)
+    ours, law = cell.methods["predict"], cell.methods["amdahl"]
+    assert cell.true_efficiency > 0.4 and ours.median_error < 0.3
+    assert 0 <= ours.wrong <= 1 - ours.right and law.right + law.wrong <= 1
+
+
+def test_timed_passes_narrow_the_interval_of_the_same_runs():
+    blind, timed = (
+        simulate("one bucket", "fast", policy, "quiet", 3, sweeps=2, seed=1)
+        for policy in ("global", "global, timed")
+    )
+    assert blind.true_efficiency == timed.true_efficiency
+    assert timed.methods["amdahl"] == blind.methods["amdahl"]
+    assert timed.methods["predict"].width < blind.methods["predict"].width
+
+
+def test_timed_ratios_have_an_error_that_all_of_them_share():
+    random = np.random.default_rng(1)
+    program, noise = PROGRAMS["convolutions"], NOISES["quiet"]
+    found = [predict.timed_ratios(program, noise, (2, 8), 3, random) for _ in range(300)]
+    true = {size: program.passes(size) / program.passes(256) for size in (128.0, 32.0)}
+    off = np.array([[each[size].ratio / true[size] - 1 for size in true] for each in found])
+    assert off.std(axis=0) == pytest.approx([0.03] * 2, rel=0.15)
+    assert np.corrcoef(off.T)[0, 1] > 0.95
 
 
 def test_short_runs_are_simulated_with_their_share(tmp_path, monkeypatch, capsys):
@@ -70,11 +98,14 @@ def test_short_runs_are_simulated_with_their_share(tmp_path, monkeypatch, capsys
     output = tmp_path / "design.json"
     assert main(["--design", "--sweeps", "1", "--output", str(output)]) in (0, 1)
     cells = json.loads(output.read_text())["cells"]
-    assert len(cells) == 2 and "2 cells (all)" in capsys.readouterr().out
+    assert len(cells) == 4 and "global, timed: 2 cells (all)" in capsys.readouterr().out
+    untimed, timed = cells[::2]
+    assert untimed["full_right"] == timed["full_right"]
+    assert timed["confirmed"][0][0] > untimed["confirmed"][0][0]  # the timing takes time
     for cell in cells:
         assert len(cell["confirmed"]) == 3
         for share, _, right, wrong, same in cell["confirmed"]:
-            assert 0 < share < 0.1001 and right + wrong <= 1 and same <= 1
+            assert 0 < share < 0.12 and right + wrong <= 1 and same <= 1
 
 
 def test_a_full_sweep_answers_as_its_report_does():
@@ -105,6 +136,7 @@ def test_the_largest_count_that_may_be_the_answer_is_confirmed():
     assert confirm({2: "pass", 4: "fail", 8: "fail"}, {1, 2}) is None
 
 
-def test_sweeps_must_be_given():
+@pytest.mark.parametrize("options", [["--sweeps", "0"], ["--design", "--at", "16"], ["--at", "9"]])
+def test_impossible_options_are_refused(options):
     with pytest.raises(SystemExit):
-        main(["--sweeps", "0"])
+        main(options)

@@ -49,6 +49,12 @@ from training.measuring.callback import Measurement
 from training.measuring.metrics import key_value_line, summary_values
 from training.measuring.noise import GradientNoise
 from training.measuring.parts import write_parts
+from training.measuring.passes import (
+    ASKED_BY,
+    end_successfully_on_sigterm,
+    sizes_to_time,
+    time_passes,
+)
 from training.measuring.probing import steady_steps, steps_between_validations
 from training.measuring.result import collect_metrics
 from training.model.learning_rate import scaled_learning_rate
@@ -139,9 +145,11 @@ def run(arguments: TrainingArguments) -> None:
     gradient_noise = noise[0].facts() if noise and resume_from is None else {}
     parts = measurement.parts(cluster.world_size, cluster.rank)
     if cluster.rank == 0:
-        publish({**metrics, **gradient_noise, **parts}, arguments.output_data_dir)
+        results = {**metrics, **gradient_noise, **parts}
+        publish(results, arguments.output_data_dir)
         if arguments.checkpoint_dir is not None:
             remove_checkpoints(arguments.checkpoint_dir)
+        _add_passes(results, arguments.output_data_dir, module, data)
     else:
         write_parts(parts, arguments.output_data_dir)
     if barrier_folder:
@@ -151,10 +159,31 @@ def run(arguments: TrainingArguments) -> None:
 
 def publish(metrics: dict[str, Any], output_data_dir: Path) -> None:
     """Write metrics.json and print its summary."""
+    _write_metrics(metrics, output_data_dir)
+    print(key_value_line(summary_values(metrics)), flush=True)
+
+
+def _write_metrics(metrics: dict[str, Any], output_data_dir: Path) -> None:
     write_text_atomically(
         output_data_dir / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False) + "\n"
     )
-    print(key_value_line(summary_values(metrics)), flush=True)
+
+
+def _add_passes(
+    results: dict[str, Any], output_data_dir: Path, module: Classifier, data: TableData
+) -> None:
+    """Time passes at smaller batches if asked to, and add them to metrics.json.
+
+    The results are complete without them, so the job succeeds even if this fails or is interrupted.
+    """
+    try:
+        sizes = sizes_to_time(os.environ.get(ASKED_BY), results)
+        if sizes:
+            end_successfully_on_sigterm()
+            if timed := time_passes(module, data, sizes, results):
+                _write_metrics({**results, **timed}, output_data_dir)
+    except Exception as error:
+        print(f"passes at smaller batches were not timed: {error!r}", flush=True)
 
 
 def _resume_checkpoints(

@@ -150,9 +150,10 @@ class _Group:
             to_target = seconds_to_target(each.outcome, target)
             costs = run_costs(each.outcome, price, each.train_seconds, to_target)
             whole = costs
-            if each.outcome.projection is not None:
-                longer = replace(each.outcome, clocks=each.outcome.whole_run_clocks)
-                whole = run_costs(longer, price, each.train_seconds, to_target)
+            clocks = each.outcome.whole_run_clocks
+            if clocks is not each.outcome.clocks:
+                of_whole = replace(each.outcome, clocks=clocks)
+                whole = run_costs(of_whole, price, each.train_seconds, to_target)
             runs.append(
                 each._replace(seconds_to_target=to_target, costs=costs, whole_run_costs=whole)
             )

@@ -11,6 +11,7 @@ E(h) s(N) - E(N) s(h). These losses sum to E(h) - E(N), since shares sum to 1.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -30,6 +31,7 @@ from nodesweep.scaling.outcome.metrics_values import (
     whole_number_or_none,
 )
 from nodesweep.scaling.outcome.outcome import TrainClock
+from nodesweep.scaling.outcome.timed_passes import PassRatio, read_timed_passes
 from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.t_distribution import t_quantile
 
@@ -109,6 +111,14 @@ class WholeExchange(Part):
     )
 
 
+class BatchPasses(Part):
+    """The time of the forward and backward pass on one node for a batch smaller than the run's."""
+
+    samples: int = Field(description="Number of samples per process and optimizer step.")
+    ratio: float = Field(description="Its time as a share of that of the run's batch, 0 to 1.")
+    error: float = Field(description="Standard error of `ratio`, as a share of it.")
+
+
 class CountBudget(Part):
     """The parts of T at one node count."""
 
@@ -135,6 +145,12 @@ class CountBudget(Part):
         description="Time of the gradient exchanges, derived from all-reduces that were timed "
         "before the training; absent if none were timed, and in reports from before 28 November "
         "2026.",
+    )
+    passes: tuple[BatchPasses, ...] = Field(
+        default=(),
+        exclude_if=lambda passes: not passes,
+        description="Smaller batches whose passes were timed on one node after the training, "
+        "descending; absent if there are none.",
     )
 
 
@@ -215,6 +231,8 @@ class RunBudget(NamedTuple):
     """Share of the CPU quota that was used; None without a quota or if unknown."""
     exchange: Exchange | None = None
     """Gradient exchanges as shares of T, as if no computation hid them; None if unknown."""
+    passes: Mapping[int, PassRatio] | None = None
+    """Timed passes at smaller batches, by number of samples; None if none were timed."""
 
 
 class _Rank(NamedTuple):
@@ -260,7 +278,10 @@ def run_budgets(runs: Sequence[Run]) -> dict[int, list[RunBudget]]:
             if budget is not None:
                 percent = run.outcome.utilisation.get("quota_used_percent")
                 used = None if percent is None else percent / 100
-                known.setdefault(run.outcome.nodes, []).append(budget._replace(cpu_used=used))
+                timed = read_timed_passes(run.outcome.metrics)
+                passes = None if timed is None else timed.ratios
+                budget = budget._replace(cpu_used=used, passes=passes)
+                known.setdefault(run.outcome.nodes, []).append(budget)
     if not all("waiting" in each.shares for group in known.values() for each in group):
         known = {nodes: [_with_waiting_inside(each) for each in known[nodes]] for nodes in known}
     return known
@@ -517,6 +538,20 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
         ),
         slowest_node=most_runs_slowest(runs),
         exchange=_mean_exchange(runs, seconds),
+        passes=_mean_passes(runs),
+    )
+
+
+def _mean_passes(runs: Sequence[RunBudget]) -> tuple[BatchPasses, ...]:
+    timed = [run.passes for run in runs if run.passes is not None]
+    sizes = set[int]().union(*timed).intersection(*timed)
+    return tuple(
+        BatchPasses(
+            samples=size,
+            ratio=fmean(each[size].ratio for each in timed),
+            error=math.hypot(*(each[size].error for each in timed)) / len(timed),
+        )
+        for size in sorted(sizes, reverse=True)
     )
 
 

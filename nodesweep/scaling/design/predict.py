@@ -128,6 +128,13 @@ class Predict(Design):
                 f"{'':>4} each job ends after {share} of its steps (sweep.probe.max_share), or "
                 "after 20 steady ones if that is later, and the time of the rest is projected"
             )
+        if batches := config.sweep.rules.batches_to_time(config):
+            # LEAST_LIMIT_SECONDS and LIMIT_SHARE in infra/image/training/measuring/passes.py
+            lines.append(
+                f"{'':>4} jobs on 1 node then time passes on {join_words(batches[1:])} samples for "
+                "up to 15 s, or 10% of their train time if that is longer, which is billed and "
+                "which training.max_runtime_seconds includes"
+            )
         if not config.ships_program:  # DEADLINE_SECONDS in infra/image/nodesweep_exchange.py
             lines.append(
                 f"{'':>4} jobs on several nodes without GPUs first time all-reduces for up to 60 s,"

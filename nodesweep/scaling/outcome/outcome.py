@@ -42,6 +42,7 @@ from nodesweep.scaling.outcome.projection import (
     unprojected_reason,
     whole_run_metrics,
 )
+from nodesweep.scaling.outcome.timed_passes import read_timed_passes
 from nodesweep.scaling.report_part import Part
 
 TrainClock = Literal[
@@ -193,25 +194,35 @@ class JobOutcome:
 
     @property
     def whole_run_clocks(self) -> Clocks:
-        """The clocks of a full run: projected for a probe, measured for any other job."""
-        if self.projection is None:
-            return self.clocks
-        extra, own = self.projection.extra_seconds, self.clocks
-        billable, waited = own.billable_seconds, own.submit_to_end_seconds
-        return own.model_copy(
-            update={
-                "billable_seconds": None if billable is None else billable + extra,
-                "submit_to_end_seconds": None if waited is None else waited + extra,
-            }
-        )
+        """The clocks of a full run: projected for a probe, measured for any other job.
+
+        They exclude the time in which a job timed passes for predictions.
+        """
+        own = self.clocks
+        whole = {
+            name: self._of_whole_run(getattr(own, name))
+            for name in ("billable_seconds", "submit_to_end_seconds")
+        }
+        is_same = all(getattr(own, name) == seconds for name, seconds in whole.items())
+        return own if is_same else own.model_copy(update=whole)
 
     @property
     def whole_run_phases(self) -> Mapping[str, float]:
         """Seconds in each phase of a full run, projected like `whole_run_clocks`."""
-        if self.projection is None or TRAINING_PHASE not in self.phases:
+        own = self.phases.get(TRAINING_PHASE)
+        training = self._of_whole_run(own)
+        if training is None or training == own:
             return self.phases
-        training = self.phases[TRAINING_PHASE] + self.projection.extra_seconds
         return {**self.phases, TRAINING_PHASE: training}
+
+    def _of_whole_run(self, seconds: float | None) -> float | None:
+        """Return the time of a full run that corresponds to a time of this job."""
+        if seconds is None:
+            return None
+        timed = read_timed_passes(self.metrics)
+        if timed is not None and timed.passes_seconds < seconds:
+            seconds -= timed.passes_seconds
+        return seconds if self.projection is None else seconds + self.projection.extra_seconds
 
     @property
     def final_metric(self) -> FinalMetric | None:

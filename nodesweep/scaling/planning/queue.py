@@ -27,6 +27,7 @@ from nodesweep.scaling.job import JobSpec, JobStatus, Render, ResolvedInputs
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_contention_steady
 from nodesweep.scaling.outcome.observed import TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.outcome.timed_passes import TIME_PASSES
 from nodesweep.scaling.planning.budget import Allowance
 from nodesweep.scaling.planning.fail_fast import (
     Candidate,
@@ -461,7 +462,7 @@ class SweepQueue:
         return self._spec(attempt).name
 
     def _spec(self, attempt: Attempt) -> JobSpec:
-        """Return the attempt's job, without timed all-reduces if an older version began it so."""
+        """Return the attempt's job, without timed parts if an older version began it so."""
         build = partial(
             build_spec,
             self._config,
@@ -473,8 +474,9 @@ class SweepQueue:
             self.selected_type,
         )
         spec = build()
-        if TIME_ALL_REDUCES in spec.variables and spec.name not in self._earlier:
-            older = build(times_all_reduces=False)
+        times_parts = not {TIME_ALL_REDUCES, TIME_PASSES}.isdisjoint(spec.variables)
+        if times_parts and spec.name not in self._earlier:
+            older = build(times_parts=False)
             return older if older.name in self._earlier else spec
         return spec
 

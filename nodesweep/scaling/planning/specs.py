@@ -9,6 +9,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, Render, ResolvedInputs
 from nodesweep.scaling.outcome.observed import SWITCH, TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
+from nodesweep.scaling.outcome.timed_passes import TIME_PASSES
 from nodesweep.scaling.planning.fallbacks import training_on_selected
 from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders
 from nodesweep.scaling.planning.workload import workload_variables
@@ -22,7 +23,7 @@ def build_spec(
     attempt: int = 1,
     steps: int | None = None,
     selected_type: str | None = None,
-    times_all_reduces: bool = True,
+    times_parts: bool = True,
 ) -> JobSpec:
     """Return the job of one attempt at a point.
 
@@ -36,7 +37,7 @@ def build_spec(
             (nodesweep/scaling/planning/workload.py).
         selected_type: The instance type that the first job got, if it could run on several
             (nodesweep/scaling/planning/fallbacks.py).
-        times_all_reduces: False for the job of a version that did not time all-reduces.
+        times_parts: False for the job of a version that timed neither all-reduces nor passes.
     """
     own = config.of_arm(point.arm.name)
     training = own.training
@@ -56,7 +57,7 @@ def build_spec(
             name: fill_placeholders(value, point)
             for name, value in training.hyperparameters.items()
         },
-        variables=_measuring_variables(own, point, times_all_reduces) | amount,
+        variables=_measuring_variables(own, point, times_parts) | amount,
         platform=own.platform,
     )
     digest = names.canonical_digest(render(unnamed))
@@ -67,7 +68,7 @@ def build_spec(
 
 
 def _measuring_variables(
-    config: BenchmarkConfig, point: PlannedPoint, times_all_reduces: bool
+    config: BenchmarkConfig, point: PlannedPoint, times_parts: bool
 ) -> dict[str, str]:
     """Return the environment variables that control how a program is measured and stopped early.
 
@@ -81,7 +82,12 @@ def _measuring_variables(
         variables |= {ASKED_BY: f"{ends.precision:g}", MOST_STEPS: str(ends.max_steps)}
         if ends.max_share is not None:
             variables[MOST_SHARE] = f"{ends.max_share:g}"
+    if not times_parts:
+        return variables
     is_predicted = config.sweep.rules.predicts and not config.ships_program
-    if times_all_reduces and is_predicted and point.nodes > 1:
+    if is_predicted and point.nodes > 1:
         variables[TIME_ALL_REDUCES] = "1"
+    batches = config.sweep.rules.batches_to_time(config)
+    if batches and point.nodes == 1:
+        variables[TIME_PASSES] = ",".join(map(str, batches))
     return variables

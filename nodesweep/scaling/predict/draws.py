@@ -3,22 +3,25 @@
 The relative deviations of the runs from the mean at their node count, pooled over the node counts,
 give the covariance of the noise in the parts of the time with nu = sum of (n - 1) degrees of
 freedom. Each draw adds noise over sqrt(n) to the measured means, predicts T from them, and adds the
-noise of the next run. All noise of a draw is divided by sqrt(chi2(nu)/nu), so the noise of a sum of
-parts has Student's t distribution. An interval extends from the 5% quantile of the lower bound to
-the 95% quantile of the upper bound that the model allows (Efron and Tibshirani, *An Introduction to
-the Bootstrap*, 1993; Imbens and Manski, Econometrica 72, 2004, on intervals for quantities of which
-only bounds are known).
+noise of the next run. Passes that were timed after the runs on one node scale with the draw of
+these runs, and have the errors of the timing in addition. All noise of a draw is divided by
+sqrt(chi2(nu)/nu), so the noise of a sum of parts has Student's t distribution. An interval extends
+from the 5% quantile of the lower bound to the 95% quantile of the upper bound that the model allows
+(Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993; Imbens and Manski, Econometrica 72,
+2004, on intervals for quantities of which only bounds are known).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.outcome.timed_passes import PassRatio
 from nodesweep.scaling.predict.physics import (
     ADDED,
     PART_OF,
@@ -36,6 +39,8 @@ DRAWS = 1000
 _LEAST = 1e-3
 """Minimum of a drawn time, as a share of the predicted time."""
 _SEED = 38
+_TIMING_ERROR = 0.03
+"""Relative standard error of passes that were timed after the training, outside of its steps."""
 
 
 class Measurement(NamedTuple):
@@ -43,13 +48,15 @@ class Measurement(NamedTuple):
 
     `work` is the number of samples that a run processes, in any unit that all measurements share.
     `exchange` holds the seconds that all gradient exchanges would take if no computation hid them;
-    None if they are unknown.
+    None if they are unknown. `ratios` holds the times of passes on fewer samples per process
+    relative to the passes of the runs, if they were timed after the training.
     """
 
     place: Place
     runs: Mapping[Part, Floats]
     work: float = 1.0
     exchange: Exchange | None = None
+    ratios: Mapping[float, PassRatio] = MappingProxyType({})
 
 
 class Outlook(NamedTuple):
@@ -84,7 +91,8 @@ def look_ahead(
         asked: (place, work of a run) to predict, by ascending node count. At a measured place, the
             means are the measured ones, and their intervals come from the noise of all node counts.
         passes: By samples per process, the seconds of the forward and backward pass per optimizer
-            step for batches that were measured separately; one value per run.
+            step for batches that were measured separately; one value per run. For such a batch,
+            the ratios of `measured` are not used.
     """
     known, next_run, freedom = _draw(measured, passes)
     base = measured[0]
@@ -198,7 +206,19 @@ def _draw(
         * np.maximum(0.0, 1 + noise()[:, PARTS.index("gradients")] / np.sqrt(len(seconds)))
         for batch, seconds in passes.items()
     }
+    if any(each.ratios for each in measured):
+        timing = random.standard_normal(DRAWS) * _TIMING_ERROR
+        for index, each in enumerate(measured):
+            own = values["gradients"][:, index] / each.place.steps
+            for batch, (ratio, error) in each.ratios.items():
+                wrong = timing + random.standard_normal(DRAWS) * error
+                wrong[0] = 0.0
+                others.setdefault(batch, own * ratio * np.maximum(0.0, 1 + wrong))
     known = Known(
-        [each.place for each in measured], values, others, [each.exchange for each in measured]
+        [each.place for each in measured],
+        values,
+        others,
+        [each.exchange for each in measured],
+        {batch for each in measured for batch in each.ratios}.difference(passes),
     )
     return known, noise(), freedom

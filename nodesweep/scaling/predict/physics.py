@@ -2,13 +2,15 @@
 
     T(N) = compute + communication + waiting + data + fixed
 
-- **compute** per optimizer step depends on the samples per process. Between measured batches it is
-  interpolated. Below the smallest batch, it is at most the time of that batch. Since the time is
-  convex in the batch, it is at least on the line through the two smallest batches, which gives the
-  likely time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha + beta·m). The lower
-  bound is proportional to the batch if only one batch was measured, or if that is less and one of
-  the two was only measured on a single node. Above the largest batch, compute takes at least as
-  long as for that batch and at most proportionally longer.
+- **compute** per optimizer step depends on the samples per process. Batches whose passes were timed
+  without an exchange take up to as much longer as the passes of the runs with one do; if they were
+  timed after the training, the bounds from the batches of the runs apply, too. Between known
+  batches it is interpolated. Below the smallest batch, it is at most the time of that batch. Since
+  the time is convex in the batch, it is at least on the line through the two smallest batches,
+  which gives the likely time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha +
+  beta·m). The lower bound is proportional to the batch if only one batch was measured, or if that
+  is less and one of the two was only measured on a single node. Above the largest batch, compute
+  takes at least as long as for that batch and at most proportionally longer.
 - **communication** per step is the exposed part of a ring all-reduce among W processes,
   c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
@@ -32,7 +34,7 @@ If several of these laws explain the measurements, the prediction is the range o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -87,12 +89,14 @@ class Known(NamedTuple):
     For batches that were measured separately, `passes` maps the samples per process to the seconds
     of the forward and backward pass per optimizer step on one node, one value per draw.
     `exchanges` holds the seconds per run of the whole exchange at each place; None if unknown.
+    `timed` holds the batches of `passes` that were only timed after the training.
     """
 
     places: Sequence[Place]
     values: Mapping[Part, Floats]
     passes: Mapping[float, Floats]
     exchanges: Sequence[Exchange | None] = ()
+    timed: Set[float] = frozenset()
 
     def per_step(self, part: Part, chosen: Sequence[int]) -> Floats:
         """Return the seconds of a part per optimizer step at some places: (draws, places)."""
@@ -146,10 +150,22 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     """Return the span of the seconds of a forward and backward pass for a batch size."""
     measured = known.per_step("gradients", like)
     batches = np.array([known.places[index].batch for index in like])
-    spans = {each: _alike(measured[:, batches == each]) for each in np.unique(batches).tolist()}
+    trained = {each: _alike(measured[:, batches == each]) for each in np.unique(batches).tolist()}
     slower = _slower_in_exchange(known)
-    for each, seconds in known.passes.items():
-        spans.setdefault(each, between(seconds, seconds * slower))
+    passes = {each: between(seconds, seconds * slower) for each, seconds in known.passes.items()}
+    found = _interpolated(known, passes | trained, batch)
+    trained |= {each: passes[each] for each in passes.keys() - known.timed - trained.keys()}
+    if batch >= min(trained) or not known.timed:
+        return found
+    # bounds from batches that were trained with are often closer on one side than the timing
+    bounds = _interpolated(known, trained, batch)
+    low = np.maximum(found.low, np.minimum(bounds.low, found.high))
+    high = np.minimum(found.high, np.maximum(bounds.high, low))
+    return Span(low, np.clip(found.middle, low, high), high)
+
+
+def _interpolated(known: Known, spans: Mapping[float, Span], batch: float) -> Span:
+    """Return the span of the seconds of a forward and backward pass from those of other batches."""
     sizes = sorted(spans)
     for each in sizes:
         if abs(each - batch) <= 1e-9 * batch:

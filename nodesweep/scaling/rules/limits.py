@@ -16,6 +16,7 @@ from nodesweep.configs.section import MAY_BE_SECRET, marked_values
 from nodesweep.configs.training import variables_of
 from nodesweep.scaling.outcome.observed import ALL_REDUCES, SWITCH, TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
+from nodesweep.scaling.outcome.timed_passes import TIME_PASSES
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
 from nodesweep.scaling.secrets import secrets_in
@@ -82,11 +83,15 @@ def measurement_is_set_by_the_config(facts: Facts) -> Iterator[str]:
             f"training.environment: {SWITCH} sets whether scripts are measured from outside; "
             "leave it out, and set training.measure to auto, helper or off"
         )
-    for name in (TIME_ALL_REDUCES, ALL_REDUCES):
+    for name, measured in (
+        (TIME_ALL_REDUCES, "the speed of the network"),
+        (ALL_REDUCES, "the speed of the network"),
+        (TIME_PASSES, "the time of smaller batches"),
+    ):
         if name in facts.training.environment:
             yield (
-                f"training.environment: {name} concerns the speed of the network, from which "
-                "times are predicted; leave it out, and set sweep.design: predict to measure it"
+                f"training.environment: {name} concerns {measured}, from which times are "
+                "predicted; leave it out, and set sweep.design: predict to measure it"
             )
 
 

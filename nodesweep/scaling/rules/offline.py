@@ -215,7 +215,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "`NODESWEEP_PROBE_MAX_STEPS` and `NODESWEEP_PROBE_MAX_SHARE`, which would end "
             "every job early, `NODESWEEP_RUN_SECONDS` and `NODESWEEP_RUN_STEPS`, which would "
             "set every job's amount of work, `NODESWEEP_MEASURE`, "
-            "`NODESWEEP_TIME_ALL_REDUCES` and `NODESWEEP_ALL_REDUCES`"
+            "`NODESWEEP_TIME_ALL_REDUCES`, `NODESWEEP_ALL_REDUCES` and `NODESWEEP_TIME_PASSES`"
         ),
         remedy=(
             "put a long value in a file next to the program; instead of these variables, set "

@@ -146,6 +146,10 @@ class TableData(pl.LightningDataModule):
         self._scale = mean, deviation  # moved to the device once
         return (features.float() - mean) / deviation, labels
 
+    def any_batch(self) -> Batch:
+        """Return a batch of this rank's training rows, which are not normalized yet."""
+        return self._training_rows[next(iter(self.training_batches))]
+
     def teardown(self, stage: str) -> None:
         """Delete the node's prepared table; ranks that still map its files can continue to read."""
         if self._cluster.local_rank == 0:

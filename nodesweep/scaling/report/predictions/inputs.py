@@ -14,6 +14,7 @@ from nodesweep.scaling.analysis.exchange import Exchange
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.step_budget import CountBudget
 from nodesweep.scaling.formats import join_words, nodes_text
+from nodesweep.scaling.outcome.timed_passes import PassRatio
 from nodesweep.scaling.predict.draws import Measurement
 from nodesweep.scaling.predict.physics import Part, Place
 from nodesweep.scaling.report.model import ScalingReport
@@ -119,7 +120,13 @@ def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
     exchange = None
     if whole is not None:
         exchange = Exchange(whole.latency_seconds, whole.transfer_seconds, whole.last_bucket_share)
-    return Measurement(Place(row.nodes, world, size / world, work / size), runs, work, exchange)
+    return Measurement(
+        Place(row.nodes, world, size / world, work / size),
+        runs,
+        work,
+        exchange,
+        {each.samples: PassRatio(each.ratio, each.error) for each in budget.passes},
+    )
 
 
 def projected_counts(report: ScalingReport) -> frozenset[int]:

@@ -82,9 +82,8 @@ def predict(
         rules = RecommendationConfig.model_validate(goals or {})
         _refuse_withheld(report, rules)
         answer = recommend(seen.judged, rules)
-    sizes = sorted({*(each.place.batch for each in measured), *seen.passes})
     counts = tuple(
-        _count(each, row, measured, sizes) for each, row in zip(outlooks, rows, strict=True)
+        _count(each, row, measured, seen.passes) for each, row in zip(outlooks, rows, strict=True)
     )
     job = None
     if answer is not None:
@@ -279,13 +278,13 @@ def _with_time_around(
 
 
 def _count(
-    outlook: Outlook, row: SummaryRow, measured: Sequence[Measurement], sizes: Sequence[float]
+    outlook: Outlook, row: SummaryRow, measured: Sequence[Measurement], passes: Collection[float]
 ) -> CountPrediction:
     terms = []
     for term, (low, likely, high) in outlook.terms.items():
         is_open = high - low > _OPEN * outlook.seconds
         if term == "compute":
-            source = _compute_source(outlook.place.batch, sizes)
+            source = _compute_source(outlook.place.batch, measured, passes)
         else:
             source = _source(term, measured, is_open)
         seconds = None if is_open else likely
@@ -310,16 +309,27 @@ def _is_covered(batch: float, sizes: Sequence[float]) -> bool:
     return batch >= sizes[0] * (1 - 1e-9)
 
 
-def _compute_source(batch: float, sizes: Sequence[float]) -> str:
+def _compute_source(
+    batch: float, measured: Sequence[Measurement], passes: Collection[float]
+) -> str:
+    timed = {size for each in measured for size in each.ratios}
+    run = {*(each.place.batch for each in measured), *passes}
+    sizes = sorted(run | timed)
     known = join_words(f"{size:g}" for size in sizes)
     if not _is_covered(batch, sizes):
         line = ", likely on their line" if len(sizes) > 1 else ""
         return (
             f"bounds only{line}: {batch:g} samples per process are fewer than the {known} measured"
         )
-    if any(abs(size - batch) <= 1e-9 * batch for size in sizes):
+    if _is_among(batch, run):
         return f"measured at {batch:g} samples per process"
+    if _is_among(batch, timed):
+        return f"measured by timed passes at {batch:g} samples per process on one node"
     return f"between batches measured: {known} samples per process"
+
+
+def _is_among(batch: float, sizes: Collection[float]) -> bool:
+    return any(abs(size - batch) <= 1e-9 * batch for size in sizes)
 
 
 def _source(term: Term, measured: Sequence[Measurement], is_open: bool) -> str:
@@ -354,7 +364,9 @@ def _next_job(
     share = _share_run(report) if confirming else 1.0
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
-    if compute.seconds is None and compute.high - compute.low > rest and not confirming:
+    is_timed = compute.source.startswith("measured")
+    widest = compute.seconds is None and compute.high - compute.low > rest
+    if widest and not is_timed and not confirming:
         processes = place.processes // place.nodes
         return NextJob(
             nodes=1,

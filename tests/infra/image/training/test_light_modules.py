@@ -23,6 +23,7 @@ LIGHT = (
     "files",
     "model.learning_rate",
     "measuring.metrics",
+    "measuring.passes",
     "measuring.step_timer",
     "data.tables",
     "torch_versions",

@@ -456,3 +456,27 @@ def test_each_run_has_its_own_parts(make_outcome):
     by_run = {part.name: part.by_run for part in count.parts}
     assert by_run["backward"] == pytest.approx((9, 11))
     assert by_run["data"] == pytest.approx((1, 1))
+
+
+def test_the_passes_of_one_node_are_the_means_of_the_runs_that_timed_them(make_outcome):
+    def timed(repeat, *seconds):
+        entries = [
+            {"samples": samples, "seconds": each}
+            for samples, each in zip((64, 16, 8), seconds, strict=False)
+        ]
+        own = metrics(rank(forward=6.0, backward=4.0)) | {
+            "passes": entries,
+            "passes_seconds": 2.0,
+            "batch": {"global_batch_size": 64},
+        }
+        return replace(run(make_outcome, 1, 10.0, [rank()], repeat), metrics=own)
+
+    first = timed(1, [0.4] * 3, [0.1] * 3, [0.06] * 3)
+    second = timed(2, [0.4] * 3, [0.11, 0.12, 0.13])
+    untimed = run(make_outcome, 1, 10.0, [rank(forward=6.0, backward=4.0)], 3)
+    [count] = budget_of([first, second, untimed]).counts
+    [passes] = count.passes  # one run lacks the batch of 8
+    assert (passes.samples, passes.ratio) == (16, pytest.approx((0.25 + 0.3) / 2))
+    assert passes.error == pytest.approx(1.25 * 0.025 / 3**0.5 / 0.3 / 2)
+    [none] = budget_of([untimed]).counts
+    assert none.passes == () and "passes" not in none.model_dump()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.job import JobStatus, ResolvedInputs
 from nodesweep.scaling.outcome.observed import TIME_ALL_REDUCES
+from nodesweep.scaling.outcome.timed_passes import TIME_PASSES
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.specs import build_spec
@@ -202,24 +203,47 @@ def test_a_further_attempt_that_is_there_already_comes_at_once(make_config):
     assert submit(queue).job_name == second.job_name
 
 
-def test_a_job_of_a_version_that_timed_no_all_reduces_is_adopted(make_config):
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({}, {1: None, 2: (TIME_ALL_REDUCES, "1")}),
+        (
+            {"image": {"context": "infra/image"}, "training": {"hyperparameters": {}}},
+            {1: (TIME_PASSES, "64,32,16,8"), 2: None},
+        ),
+    ],
+    ids=["own program", "shipped program"],
+)
+def test_a_job_of_a_version_that_timed_no_parts_is_adopted(changes, asked, make_config):
     """The variable that asks for them is part of the digest in the job's name."""
-    sweep = {"design": "predict", "node_counts": [1, 2, 4, 8], "repeats": 1}
-    queue = queue_of(make_config, max_parallel_jobs=2, **sweep)
-    _, timed = submit(queue), submit(queue)
-    assert timed.spec.variables == {TIME_ALL_REDUCES: "1"}
-    config = make_config(
-        sweep={**sweep, "order": "ascending", "smoke": "never", "max_attempts": 1},
-        training={"max_runtime_seconds": 80},
-    )
-    older = build_spec(
-        config, timed.attempt.point, INPUTS, render_of(config), times_all_reduces=False
-    )
-    assert older.variables == {} and older.name != timed.job_name
-    for name in (older.name, timed.job_name):
-        resumed = queue_of(make_config, **sweep)
-        resumed.count_earlier({name}, [described(timed)])
-        assert submit(resumed).job_name == name
+    design = {"design": "predict", "node_counts": [1, 2, 4, 8], "repeats": 1}
+
+    def make(**sections):
+        names = {*sections, *changes}
+        return make_config(
+            **{name: sections.get(name, {}) | changes.get(name, {}) for name in names}
+        )
+
+    queue = queue_of(make, max_parallel_jobs=2, **design)
+    for order in (submit(queue), submit(queue)):
+        variable = asked[order.attempt.point.nodes]
+        if variable is None:
+            continue
+        assert variable in order.spec.variables.items()
+        sweep = {**design, "order": "ascending", "smoke": "never", "max_attempts": 1}
+        config = make(sweep=sweep, training={"max_runtime_seconds": 80})
+        older = build_spec(
+            config, order.attempt.point, INPUTS, render_of(config), times_parts=False
+        )
+        assert variable[0] not in older.variables and older.name != order.job_name
+        for name in (older.name, order.job_name):
+            resumed = queue_of(make, **design)
+            resumed.count_earlier({name}, [described(order)])
+            found = resumed.next_order()
+            while found.attempt.point.nodes != order.attempt.point.nodes:
+                settle(resumed, submit(resumed))
+                found = resumed.next_order()
+            assert found.job_name == name
 
 
 def test_under_a_budget_an_earlier_job_is_one_that_the_platform_knows(make_config):

@@ -8,6 +8,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.job import JobSpec, ResolvedInputs
 from nodesweep.scaling.outcome.observed import SWITCH, TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
+from nodesweep.scaling.outcome.timed_passes import TIME_PASSES
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.specs import build_spec
 
@@ -72,3 +73,56 @@ def test_the_shipped_program_measures_the_network_itself(make_config):
         training={"hyperparameters": {}},
     )
     assert TIME_ALL_REDUCES not in spec_of(config, nodes=2).variables
+
+
+SHIPPED = {
+    "sweep": {"design": "predict", "node_counts": [1, 2, 3, 4, 8]},
+    "image": {"context": "infra/image"},
+    "training": {"hyperparameters": {}},
+}
+
+
+def test_one_node_times_the_batches_of_larger_counts_that_divide_the_whole(make_config):
+    config = make_config(**SHIPPED)
+    assert spec_of(config).variables[TIME_PASSES] == "64,32,16,8"
+    assert TIME_PASSES not in spec_of(config, nodes=2).variables
+
+
+def test_at_most_sixteen_smaller_batches_are_timed(make_config):
+    counts = [*range(1, 25)]
+    sweep = {**SHIPPED["sweep"], "node_counts": counts}
+    batch = {"policy": "fixed_global", "size": 5354228880}  # divisible by 1 to 24
+    config = make_config(**{**SHIPPED, "sweep": sweep})
+    large = config.training.batch.model_copy(update=batch)
+    training = config.training.model_copy(update={"batch": large})
+    sizes = config.sweep.rules.batches_to_time(config.model_copy(update={"training": training}))
+    assert sizes == (batch["size"], *(batch["size"] // nodes for nodes in range(9, 25)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sweep": {"design": "full", "node_counts": [1, 2, 4]}},
+        {"sweep": {"design": "predict", "node_counts": [2, 4, 8]}},
+        {"sweep": {"design": "predict", "node_counts": [1, 3, 5]}},  # 64 is divisible by neither
+        {"image": {"context": "image"}},
+        {"training": {"batch": {"policy": "fixed_per_replica", "size": 64}}},
+        {
+            "training": {
+                "batch": {"policy": "fixed_global", "size": 64, "accumulate_grad_batches": 2}
+            }
+        },
+        {"training": {"distribution": {"kind": "torch_distributed", "processes_per_node": 2}}},
+    ],
+    ids=[
+        *("another design", "no single node", "no divisor", "own image"),
+        *("batch per replica", "accumulation", "two processes"),
+    ],
+)
+def test_no_passes_are_timed_where_they_are_not_those_of_more_nodes(changes, make_config):
+    merged = {
+        name: {**SHIPPED.get(name, {}), **changes.get(name, {})} for name in {*SHIPPED, *changes}
+    }
+    config = make_config(**merged)
+    nodes = config.sweep.node_counts[0]
+    assert TIME_PASSES not in spec_of(config, nodes=nodes).variables

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nodesweep.scaling.outcome.timed_passes import PassRatio
 from nodesweep.scaling.predict.draws import Measurement, look_ahead
 from nodesweep.scaling.predict.physics import PARTS, Place
 
@@ -88,3 +89,24 @@ def test_further_batches_have_the_noise_of_the_passes():
     assert open_.terms["compute"][0] < open_.terms["compute"][2]
     assert covered.terms["compute"] == pytest.approx((6.0, 6.0, 6.0))
     assert covered.interval.low < 6 < covered.interval.high
+
+
+def test_timed_passes_scale_the_passes_of_their_own_runs():
+    at = [(Place(4, 4, 16.0, 10.0), 1.0)]
+    one = Measurement(Place(1, 1, 64.0, 10.0), measurement(1, [10.0, 10.2]).runs)
+    two = Measurement(Place(2, 2, 32.0, 10.0), measurement(2, [5.0, 5.1]).runs)
+
+    def predicted(error, passes=None):
+        ratios = {16.0: PassRatio(0.3, error)}
+        (found,) = look_ahead([one._replace(ratios=ratios), two], at, passes or {})
+        return found
+
+    exact, loose = predicted(0.0), predicted(0.2)
+    assert exact.terms["compute"] == pytest.approx((3.03,) * 3)
+    assert exact.interval.low < 0.97 * exact.seconds < 1.03 * exact.seconds < exact.interval.high
+    # the ratio of the times has the error of the timing, but not the noise of the one-node runs
+    share = exact.efficiency_interval.high / exact.efficiency_interval.low
+    assert share == pytest.approx(1 + 2 * 1.645 * 0.03, abs=0.01)
+    assert loose.interval.high - loose.interval.low > 2 * (exact.interval.high - exact.interval.low)
+    separate = predicted(0.2, {16.0: [0.4, 0.4]})
+    assert separate.terms["compute"] == pytest.approx((4.0,) * 3)

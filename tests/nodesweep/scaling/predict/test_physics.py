@@ -219,3 +219,19 @@ def test_a_neighboring_count_without_an_exposed_exchange_bounds_it(exposed):
     parts = {"gradients": [5.0] * 3, "backward": [3.0] * 3, "communication": exposed}
     low, high = term("communication", known(places, **parts), place(4))
     assert 0 <= low <= high and high > 0
+
+
+def test_timed_passes_and_batches_that_were_trained_with_bound_compute_together():
+    """By the timing, an exchange slows a pass down by up to 20%; the line through 64 and 32 samples
+    is at 0.4 s."""
+    places = [place(1, 128.0), place(2, 64.0), place(4, 32.0)]
+    passes = [(64.0, 0.9), (32.0, 0.5), (16.0, 0.38)]
+    separate = known(places, passes, gradients=[16.0, 10.0, 6.0])
+    timed = separate._replace(timed={64.0, 32.0, 16.0})
+    at = place(8, 16.0, steps=1.0)
+    assert term("compute", separate, at) == pytest.approx((0.38, 0.456))
+    assert term("compute", timed, at) == pytest.approx((0.4, 0.456))
+    assert likely("compute", timed, at) == pytest.approx(0.418)
+    short = timed._replace(passes={**timed.passes, 16.0: np.array([0.3])})
+    assert term("compute", short, at) == pytest.approx((0.36, 0.36))  # below the line in any case
+    assert term("compute", timed, place(2, 64.0, steps=1.0)) == pytest.approx((1.0, 1.0))

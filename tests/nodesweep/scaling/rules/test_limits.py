@@ -7,6 +7,7 @@ import pytest
 
 from nodesweep.scaling.outcome.observed import ALL_REDUCES, SWITCH, TIME_ALL_REDUCES
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.outcome.timed_passes import TIME_PASSES
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules import limits, offline, plan
 from tests.nodesweep.scaling.rules.facts import facts_of
@@ -135,8 +136,8 @@ def test_whether_a_script_is_measured_is_the_configs_to_set(check_config, snapsh
     assert not check_config(training={"measure": "off"}).problems
 
 
-@pytest.mark.parametrize("name", [TIME_ALL_REDUCES, ALL_REDUCES])
-def test_the_speed_of_the_network_is_measured_not_set(name, check_config, snapshot):
+@pytest.mark.parametrize("name", [TIME_ALL_REDUCES, ALL_REDUCES, TIME_PASSES])
+def test_what_predictions_need_is_measured_not_set(name, check_config, snapshot):
     (problem,) = check_config(training={"environment": {name: "1"}}).problems
     assert problem == snapshot
 

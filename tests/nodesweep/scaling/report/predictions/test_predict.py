@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -15,6 +16,7 @@ from nodesweep.scaling.report.predictions.render import (
     prediction_rows,
     render_prediction_terminal,
 )
+from tests.nodesweep.scaling.report.predictions.conftest import PRICE
 
 WEAK = {1: (100.0, 0.0), 2: (50.0, 2.0), 4: (25.0, 1.5)}
 STRONG = {1: (100.0, 0.0), 2: (50.5, 0.4), 4: (26.0, 0.6)}
@@ -87,6 +89,47 @@ def test_a_fixed_global_batch_leaves_compute_open_until_its_batch_is_measured(
     ]
     assert width[0] < width[1]
     assert "measured at 8 samples" in term(covered.counts[0], "compute").source
+
+
+def with_passes(outcome):
+    """Return a run on one node that then timed batches of 16 and 8 for 12 s."""
+    rounds = {64: [10.0] * 5, 16: [2.6] * 5, 8: [1.4] * 5}
+    timed = {
+        "passes": [{"samples": n, "seconds": each} for n, each in rounds.items()],
+        "passes_seconds": 12.0,
+        "batch": {"global_batch_size": 64},
+    }
+    clocks = outcome.clocks.model_copy(
+        update={"billable_seconds": outcome.clocks.billable_seconds + 12.0}
+    )
+    return replace(outcome, metrics=outcome.metrics | timed, clocks=clocks)
+
+
+def test_timed_passes_measure_compute_at_smaller_batches(
+    make_budget_outcomes, make_report, snapshot
+):
+    plain = make_budget_outcomes({1: (100.0, 0.0), 2: (50.5, 0.4)}, batch=64)
+    runs = [with_passes(each) if each.nodes == 1 else each for each in plain]
+    reports = [make_report(each, price=PRICE) for each in (plain, runs)]
+    bounded, timed = (predict(report, [4, 8]) for report in reports)
+    assert reports[0].summary[0].costs == reports[1].summary[0].costs
+    assert [term(each, "compute").seconds for each in bounded.counts] == [None, None]
+    assert [term(each, "compute").seconds for each in timed.counts] == pytest.approx([26.0, 14.0])
+    for before, after in zip(bounded.counts, timed.counts, strict=True):
+        assert after.interval.high - after.interval.low < before.interval.high - before.interval.low
+    assert [term(each, "compute").source for each in timed.counts] == snapshot
+
+
+def test_no_job_repeats_timed_passes_whose_slowdown_by_the_exchange_is_unknown(
+    make_budget_outcomes, make_report
+):
+    plain = make_budget_outcomes({1: (100.0, 0.0), 2: (58.0, 0.0)}, batch=64)
+    runs = [with_passes(each) if each.nodes == 1 else each for each in plain]
+    bounded, timed = (predict(make_report(each, price=PRICE), [4]) for each in (plain, runs))
+    for prediction in (bounded, timed):
+        compute = term(prediction.counts[0], "compute")
+        assert compute.seconds is None and compute.low < compute.high
+    assert (bounded.next_job.nodes, timed.next_job.nodes) == (1, 4)
 
 
 def test_a_predicted_count_is_recommended_and_confirmed(budget_report, snapshot):
