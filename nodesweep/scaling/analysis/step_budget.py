@@ -117,6 +117,9 @@ class BatchPasses(Part):
     samples: int = Field(description="Number of samples per process and optimizer step.")
     ratio: float = Field(description="Its time as a share of that of the run's batch, 0 to 1.")
     error: float = Field(description="Standard error of `ratio`, as a share of it.")
+    whole: float = Field(
+        description="The timed pass of the run's batch as a share of the mean pass in its steps."
+    )
 
 
 class CountBudget(Part):
@@ -550,6 +553,7 @@ def _mean_passes(runs: Sequence[RunBudget]) -> tuple[BatchPasses, ...]:
             samples=size,
             ratio=fmean(each[size].ratio for each in timed),
             error=math.hypot(*(each[size].error for each in timed)) / len(timed),
+            whole=fmean(each[size].whole for each in timed),
         )
         for size in sorted(sizes, reverse=True)
     )

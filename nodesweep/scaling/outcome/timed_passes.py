@@ -25,10 +25,15 @@ _Seconds = Annotated[float, Field(ge=1e-9, le=1e6)]
 
 
 class PassRatio(NamedTuple):
-    """Time of a pass as a share of that of the whole batch, with its relative standard error."""
+    """Time of a pass as a share of that of the whole batch, with its relative standard error.
+
+    `whole` is the timed pass of the whole batch as a share of the mean pass of the run, which can
+    take longer because the rest of a step displaces its data from the caches.
+    """
 
     ratio: float
     error: float
+    whole: float
 
 
 class _SizePasses(BaseModel):
@@ -36,6 +41,19 @@ class _SizePasses(BaseModel):
 
     samples: int = Field(gt=0, le=10**9)
     seconds: list[_Seconds] = Field(min_length=_LEAST_ROUNDS, max_length=1000)
+
+
+class _Parts(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    forward: _Seconds
+    backward: _Seconds
+
+
+class _Budget(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    seconds: _Parts
 
 
 class TimedPasses(BaseModel):
@@ -46,6 +64,8 @@ class TimedPasses(BaseModel):
     passes: list[_SizePasses] = Field(min_length=2, max_length=1000)
     passes_seconds: _Seconds
     """Seconds that the timing took; they are billed, but not part of T."""
+    steps: int = Field(gt=0)
+    budget: list[_Budget] = Field(min_length=1, max_length=1)
 
     @model_validator(mode="after")
     def _check_rounds(self) -> Self:
@@ -62,12 +82,14 @@ class TimedPasses(BaseModel):
         A pass on fewer samples takes no longer: if it did, something else delayed it.
         """
         whole, *smaller = self.passes
+        parts = self.budget[0].seconds
+        share = median(whole.seconds) * self.steps / (parts.forward + parts.backward)
         found = {}
         for each in smaller:
             rounds = [min(1.0, a / b) for a, b in zip(each.seconds, whole.seconds, strict=True)]
             middle = median(rounds)
             error = _ERROR_OF_MEDIAN * stdev(rounds) / math.sqrt(len(rounds))
-            found[each.samples] = PassRatio(middle, error / middle)
+            found[each.samples] = PassRatio(middle, error / middle, share)
         return found
 
 

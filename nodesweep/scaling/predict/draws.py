@@ -39,8 +39,12 @@ DRAWS = 1000
 _LEAST = 1e-3
 """Minimum of a drawn time, as a share of the predicted time."""
 _SEED = 38
-_TIMING_ERROR = 0.03
-"""Relative standard error of passes that were timed after the training, outside of its steps."""
+_TIMING_ERROR = 0.05
+"""Relative standard error of passes that were timed after the training, outside of its steps.
+
+On an emulated node of 0.1 vCPU, the passes of real runs at batches of 1/2, 1/4 and 1/8 took 1%
+less, 7% more and 3% less than the middle of the two bounds of _draw().
+"""
 
 
 class Measurement(NamedTuple):
@@ -202,18 +206,24 @@ def _draw(
     factors = np.stack([np.maximum(0.0, 1 + noise() / np.sqrt(count)) for count in counts], axis=1)
     values = {part: means[:, index] * factors[:, :, index] for index, part in enumerate(PARTS)}
     others = {
-        batch: np.mean(seconds)
-        * np.maximum(0.0, 1 + noise()[:, PARTS.index("gradients")] / np.sqrt(len(seconds)))
+        batch: exactly(
+            np.mean(seconds)
+            * np.maximum(0.0, 1 + noise()[:, PARTS.index("gradients")] / np.sqrt(len(seconds)))
+        )
         for batch, seconds in passes.items()
     }
     if any(each.ratios for each in measured):
         timing = random.standard_normal(DRAWS) * _TIMING_ERROR
         for index, each in enumerate(measured):
             own = values["gradients"][:, index] / each.place.steps
-            for batch, (ratio, error) in each.ratios.items():
+            for batch, (ratio, error, whole) in each.ratios.items():
                 wrong = timing + random.standard_normal(DRAWS) * error
                 wrong[0] = 0.0
-                others.setdefault(batch, own * ratio * np.maximum(0.0, 1 + wrong))
+                share = ratio * np.maximum(0.0, 1 + wrong)
+                # A pass in a step takes longer than a timed one, for example because its data left
+                # the caches. That may be in proportion to the pass, or the same for every batch.
+                ends = (own * share, np.maximum(0.0, own * (1 - whole + whole * share)))
+                others.setdefault(batch, between(np.minimum(*ends), np.maximum(*ends)))
     known = Known(
         [each.place for each in measured],
         values,

@@ -87,14 +87,14 @@ class Known(NamedTuple):
     """The measurements; `values` holds the seconds of each part per run, shape (draws, places).
 
     For batches that were measured separately, `passes` maps the samples per process to the seconds
-    of the forward and backward pass per optimizer step on one node, one value per draw.
+    of the forward and backward pass per optimizer step on one node.
     `exchanges` holds the seconds per run of the whole exchange at each place; None if unknown.
     `timed` holds the batches of `passes` that were only timed after the training.
     """
 
     places: Sequence[Place]
     values: Mapping[Part, Floats]
-    passes: Mapping[float, Floats]
+    passes: Mapping[float, Span]
     exchanges: Sequence[Exchange | None] = ()
     timed: Set[float] = frozenset()
 
@@ -152,7 +152,7 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     batches = np.array([known.places[index].batch for index in like])
     trained = {each: _alike(measured[:, batches == each]) for each in np.unique(batches).tolist()}
     slower = _slower_in_exchange(known)
-    passes = {each: between(seconds, seconds * slower) for each, seconds in known.passes.items()}
+    passes = {each: between(alone.low, alone.high * slower) for each, alone in known.passes.items()}
     found = _interpolated(known, passes | trained, batch)
     trained |= {each: passes[each] for each in passes.keys() - known.timed - trained.keys()}
     if batch >= min(trained) or not known.timed:
@@ -197,7 +197,7 @@ def _slower_in_exchange(known: Known) -> float:
     The time of a pass without an exchange is interpolated between batches on one node. This
     overestimates it, since the time is convex in the batch.
     """
-    alone = {batch: float(seconds[0]) for batch, seconds in known.passes.items()}
+    alone = {batch: float(seconds.middle[0]) for batch, seconds in known.passes.items()}
     step = known.per_step("gradients", range(len(known.places)))[0].tolist()
     places = list(zip(known.places, step, strict=True))
     alone |= {each.batch: seconds for each, seconds in places if each.nodes == 1}

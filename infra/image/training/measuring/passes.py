@@ -74,7 +74,7 @@ def time_passes(
     device = metrics["device"]
     quota = device["cpu_quota_cores"]
     # A throttled process is stopped for most of the time, by chance more often in one pass than in
-    # another, but the CPU time of a pass is steady, and proportional to its duration.
+    # another, but the CPU time of a pass is steady, and its duration is that over the quota.
     is_throttled = quota is not None and quota < device["threads"]
     return time_rounds(
         run_pass,
@@ -104,8 +104,8 @@ def time_rounds(
         wall: Clock of the limit, in seconds.
 
     Returns:
-        By size, the seconds of a pass in each round, and the seconds that everything took; empty if
-        the limit does not allow LEAST_ROUNDS.
+        By size, the seconds of a pass in each round (of `clock`, divided by its rate), and the
+        seconds that everything took; empty if the limit does not allow LEAST_ROUNDS.
     """
     began = wall()
     repeats: dict[int, int] = {}
@@ -132,7 +132,7 @@ def time_rounds(
             entered = clock()
             for _ in range(repeats[size]):
                 run_pass(size)
-            seconds[size].append((clock() - entered) / repeats[size])
+            seconds[size].append((clock() - entered) / repeats[size] / clock_rate)
         longest = wall() - started
     return {
         "passes": [{"samples": size, "seconds": seconds[size]} for size in sizes],

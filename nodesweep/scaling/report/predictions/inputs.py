@@ -125,7 +125,7 @@ def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
         runs,
         work,
         exchange,
-        {each.samples: PassRatio(each.ratio, each.error) for each in budget.passes},
+        {each.samples: PassRatio(each.ratio, each.error, each.whole) for each in budget.passes},
     )
 
 

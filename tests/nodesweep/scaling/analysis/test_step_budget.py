@@ -467,6 +467,7 @@ def test_the_passes_of_one_node_are_the_means_of_the_runs_that_timed_them(make_o
         own = metrics(rank(forward=6.0, backward=4.0)) | {
             "passes": entries,
             "passes_seconds": 2.0,
+            "steps": 20,
             "batch": {"global_batch_size": 64},
         }
         return replace(run(make_outcome, 1, 10.0, [rank()], repeat), metrics=own)
@@ -478,5 +479,6 @@ def test_the_passes_of_one_node_are_the_means_of_the_runs_that_timed_them(make_o
     [passes] = count.passes  # one run lacks the batch of 8
     assert (passes.samples, passes.ratio) == (16, pytest.approx((0.25 + 0.3) / 2))
     assert passes.error == pytest.approx(1.25 * 0.025 / 3**0.5 / 0.3 / 2)
+    assert passes.whole == pytest.approx(0.8)  # 0.4 s of 0.5 s
     [none] = budget_of([untimed]).counts
     assert none.passes == () and "passes" not in none.model_dump()

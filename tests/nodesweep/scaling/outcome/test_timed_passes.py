@@ -20,13 +20,15 @@ METRICS = {
     "passes_seconds": 9,
     "world": {"world_size": 1},
     "batch": {"global_batch_size": 64},
+    "steps": 10,
+    "budget": [{"seconds": {"forward": 2.0, "backward": 3.0, "data": 0.0}}],
 }
 
 
 def test_ratios_are_those_of_each_round():
     found = read_timed_passes(METRICS).ratios
-    assert found[16] == pytest.approx((0.25, 0.0))
-    ratio, error = found[8]
+    assert found[16] == pytest.approx((0.25, 0.0, 0.8))  # 0.4 s of 0.5 s
+    ratio, error, _ = found[8]
     assert ratio == 0.125  # of 0.125, 0.05 and 0.15
     assert error == pytest.approx(1.25 * 0.05204 / 3**0.5 / 0.125, rel=1e-3)
     assert set(found) == {16, 8}
@@ -52,6 +54,10 @@ def test_a_smaller_batch_takes_no_longer():
         {"passes_seconds": None},
         {"world": {"world_size": 2}},
         {"batch": None},
+        {"steps": 0},
+        {"budget": []},
+        {"budget": 2 * METRICS["budget"]},
+        {"budget": [{"seconds": {"forward": 2.0}}]},
         *(
             {"passes": [PASSES[0], {"samples": 8, "seconds": [0.1, 0.1, wrong]}]}
             for wrong in (0, -1.0, 1e-300, float("nan"), float("inf"), 10**400, True, "1", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -96,8 +98,8 @@ def test_timed_passes_scale_the_passes_of_their_own_runs():
     one = Measurement(Place(1, 1, 64.0, 10.0), measurement(1, [10.0, 10.2]).runs)
     two = Measurement(Place(2, 2, 32.0, 10.0), measurement(2, [5.0, 5.1]).runs)
 
-    def predicted(error, passes=None):
-        ratios = {16.0: PassRatio(0.3, error)}
+    def predicted(error, passes=None, whole=1.0):
+        ratios = {16.0: PassRatio(0.3, error, whole)}
         (found,) = look_ahead([one._replace(ratios=ratios), two], at, passes or {})
         return found
 
@@ -106,7 +108,12 @@ def test_timed_passes_scale_the_passes_of_their_own_runs():
     assert exact.interval.low < 0.97 * exact.seconds < 1.03 * exact.seconds < exact.interval.high
     # the ratio of the times has the error of the timing, but not the noise of the one-node runs
     share = exact.efficiency_interval.high / exact.efficiency_interval.low
-    assert share == pytest.approx(1 + 2 * 1.645 * 0.03, abs=0.01)
+    assert share == pytest.approx(math.exp(2 * 1.645 * 0.05), abs=0.015)
     assert loose.interval.high - loose.interval.low > 2 * (exact.interval.high - exact.interval.low)
+    # a tenth of the 10.1 s of one node is not in the timed passes: it may be the same for any batch
+    bounds = predicted(0.0, whole=0.9).terms["compute"]
+    assert (bounds[0], bounds[2]) == pytest.approx((3.03, 0.1 * 10.1 + 0.9 * 3.03))
+    slower = predicted(0.0, whole=1.05).terms["compute"]  # than in the run
+    assert (slower[0], slower[2]) == pytest.approx((1.05 * 3.03 - 0.05 * 10.1, 3.03))
     separate = predicted(0.2, {16.0: [0.4, 0.4]})
     assert separate.terms["compute"] == pytest.approx((4.0,) * 3)

@@ -14,6 +14,7 @@ from nodesweep.scaling.predict.physics import (
     slowest_of,
     terms_at,
 )
+from nodesweep.scaling.predict.solutions import exactly
 
 
 def place(nodes, batch=32.0, steps=10.0):
@@ -23,7 +24,7 @@ def place(nodes, batch=32.0, steps=10.0):
 def known(places, passes=(), **parts):
     values = {part: np.zeros((1, len(places))) for part in PARTS}
     values |= {part: np.array([seconds], float) for part, seconds in parts.items()}
-    return Known(places, values, {batch: np.array([seconds]) for batch, seconds in passes})
+    return Known(places, values, {batch: exactly(np.array([each])) for batch, each in passes})
 
 
 def ends(span):
@@ -232,6 +233,6 @@ def test_timed_passes_and_batches_that_were_trained_with_bound_compute_together(
     assert term("compute", separate, at) == pytest.approx((0.38, 0.456))
     assert term("compute", timed, at) == pytest.approx((0.4, 0.456))
     assert likely("compute", timed, at) == pytest.approx(0.418)
-    short = timed._replace(passes={**timed.passes, 16.0: np.array([0.3])})
+    short = timed._replace(passes={**timed.passes, 16.0: exactly(np.array([0.3]))})
     assert term("compute", short, at) == pytest.approx((0.36, 0.36))  # below the line in any case
     assert term("compute", timed, place(2, 64.0, steps=1.0)) == pytest.approx((1.0, 1.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,8 @@ from nodesweep.scaling.outcome.timed_passes import TIME_PASSES, read_timed_passe
 from tests.infra.image.training.processes import IMAGE
 
 METRICS: dict[str, Any] = {
-    "budget": [{"rank": 0}],
+    "budget": [{"rank": 0, "seconds": {"forward": 20.0, "backward": 40.0}}],
+    "steps": 100,
     "device": {"type": "cpu", "cpu_quota_cores": None, "threads": 2},
     "batch": {"global_batch_size": 64, "per_replica_batch_size": 64},
     "world": {"world_size": 1},
@@ -115,7 +115,8 @@ def test_rounds_that_get_slower_end_the_timing(capsys: pytest.CaptureFixture[str
 def test_a_throttled_process_makes_passes_for_its_share_of_the_time() -> None:
     """At 0.1 cores, 0.02 s of CPU time take 0.2 s."""
     clock = Clock(0.001)
-    time_rounds(clock.run_pass, (4, 2), 1e3, clock, 0.1, lambda: clock.seconds * 10)
+    timed = time_rounds(clock.run_pass, (4, 2), 1e3, clock, 0.1, lambda: clock.seconds * 10)
+    assert timed["passes"][0]["seconds"] == pytest.approx([0.04] * ROUNDS)
     assert clock.made == [4, 2, *([4] * 5 + [2] * 10) * ROUNDS]
     assert pytest.approx(ENTRY_SECONDS) == 5 * 0.004 * 10
 
@@ -207,4 +208,3 @@ def test_sigterm_during_the_timing_ends_a_complete_job() -> None:
     environment = {**os.environ, "PYTHONPATH": str(IMAGE)}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, timeout=60)
     assert ended.returncode == 0
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
