@@ -157,11 +157,12 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     trained |= {each: passes[each] for each in passes.keys() - known.timed - trained.keys()}
     if batch >= min(trained) or not known.timed:
         return found
-    # bounds from batches that were trained with are often closer on one side than the timing
+    # bounds from batches that were trained with are often closer on one side than the timing, and
+    # the likely value needs no ratios where passes are linear in the batch
     bounds = _interpolated(known, trained, batch)
     low = np.maximum(found.low, np.minimum(bounds.low, found.high))
     high = np.minimum(found.high, np.maximum(bounds.high, low))
-    return Span(low, np.clip(found.middle, low, high), high)
+    return Span(low, np.clip(bounds.middle, low, high), high)
 
 
 def _interpolated(known: Known, spans: Mapping[float, Span], batch: float) -> Span:
