@@ -87,7 +87,7 @@ def predict(
     )
     job = None
     if answer is not None:
-        job = _next_job(answer, counts, outlooks, report, confirming)
+        job = _next_job(answer, counts, seen, report, confirming)
     return Predictions(
         sweep_id=report.sweep_id,
         headline=_headline(answer, counts, job, report),
@@ -312,8 +312,7 @@ def _is_covered(batch: float, sizes: Sequence[float]) -> bool:
 def _compute_source(
     batch: float, measured: Sequence[Measurement], passes: Collection[float]
 ) -> str:
-    timed = {size for each in measured for size in each.ratios}
-    run = {*(each.place.batch for each in measured), *passes}
+    timed, run = _timed(measured), _run(measured, passes)
     sizes = sorted(run | timed)
     known = join_words(f"{size:g}" for size in sizes)
     if not _is_covered(batch, sizes):
@@ -324,8 +323,21 @@ def _compute_source(
     if _is_among(batch, run):
         return f"measured at {batch:g} samples per process"
     if _is_among(batch, timed):
-        return f"measured by timed passes at {batch:g} samples per process on one node"
+        return (
+            f"from passes timed at {batch:g} samples per process on one node, which take longer in "
+            "a step"
+        )
     return f"between batches measured: {known} samples per process"
+
+
+def _run(measured: Sequence[Measurement], passes: Collection[float]) -> set[float]:
+    """Return the batches of all runs."""
+    return {*(each.place.batch for each in measured), *passes}
+
+
+def _timed(measured: Sequence[Measurement]) -> set[float]:
+    """Return the batches whose passes were timed after a run."""
+    return {size for each in measured for size in each.ratios}
 
 
 def _is_among(batch: float, sizes: Collection[float]) -> bool:
@@ -349,7 +361,7 @@ def _source(term: Term, measured: Sequence[Measurement], is_open: bool) -> str:
 def _next_job(
     answer: Recommendation,
     counts: Sequence[CountPrediction],
-    outlooks: Sequence[Outlook],
+    seen: _Seen,
     report: ScalingReport,
     confirming: int,
 ) -> NextJob | None:
@@ -358,15 +370,15 @@ def _next_job(
     chosen = [index for index, each in enumerate(counts) if each.nodes in open_]
     if not chosen:
         return None
-    count, place = counts[chosen[-1]], outlooks[chosen[-1]].place
+    count, place = counts[chosen[-1]], seen.outlooks[chosen[-1]].place
     if confirming and any(row.n and row.nodes == count.nodes for row in report.summary):
         return None  # this node count was already measured, but its nodes were contended
     share = _share_run(report) if confirming else 1.0
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
-    is_timed = compute.source.startswith("measured")
-    widest = compute.seconds is None and compute.high - compute.low > rest
-    if widest and not is_timed and not confirming:
+    is_widest = compute.seconds is None and compute.high - compute.low > rest
+    is_known = _is_among(place.batch, _run(seen.measured, seen.passes) | _timed(seen.measured))
+    if is_widest and not is_known and not confirming:
         processes = place.processes // place.nodes
         return NextJob(
             nodes=1,
