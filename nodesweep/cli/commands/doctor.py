@@ -37,7 +37,7 @@ from nodesweep.configs.price_list import cache_folder
 
 CHECK_SECONDS = 30.0
 _CALL_SECONDS, _PREFECT_SECONDS, _PROGRAM_SECONDS = 5.0, 25.0, 25.0
-_ANSWER_SECONDS = 10.0  # of a platform; asked at most twice within CHECK_SECONDS
+_ANSWER_SECONDS = 10.0  # for a platform, which is asked at most twice within CHECK_SECONDS
 _LEAST_JAVA, _INSTALL_JAVA = 17, "apt-get install openjdk-17-jre-headless"
 _IMAGES_BYTES, _FILES_BYTES = (2 * 2**30, 10 * 2**30), (100 * 2**20, 2**30)
 """Free bytes that a run needs to start, and that are certainly enough."""

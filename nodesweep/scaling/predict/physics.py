@@ -2,15 +2,16 @@
 
     T(N) = compute + communication + waiting + data + fixed
 
-- **compute** per optimizer step depends on the samples per process. Batches whose passes were timed
-  without an exchange take up to as much longer as the passes of the runs with one do; if they were
-  timed after the training, the bounds from the batches of the runs apply, too. Between known
-  batches it is interpolated. Below the smallest batch, it is at most the time of that batch. Since
-  the time is convex in the batch, it is at least on the line through the two smallest batches,
-  which gives the likely time (Qiao et al., Pollux, OSDI 2021, section 3.2: T_grad = alpha +
-  beta·m). The lower bound is proportional to the batch if only one batch was measured, or if that
-  is less and one of the two was only measured on a single node. Above the largest batch, compute
-  takes at least as long as for that batch and at most proportionally longer.
+- **compute** per optimizer step depends on the samples per process. An exchange slows passes
+  down, so a batch whose passes were timed without one may take longer by the factor that the runs
+  show. If it was timed after the training, the bounds from the batches of the runs also apply.
+  Between known batches it is interpolated. Below the smallest batch, it is at most the time of
+  that batch. Since the time is convex in the batch, it is at least on the line through the two
+  smallest batches, which gives the likely time (Qiao et al., Pollux, OSDI 2021, section 3.2:
+  T_grad = alpha + beta·m). The lower bound is proportional to the batch if only one batch was
+  measured, or if that is less and one of the two was only measured on a single node. Above the
+  largest batch, compute takes at least as long as for that batch and at most proportionally
+  longer.
 - **communication** per step is the exposed part of a ring all-reduce among W processes,
   c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the

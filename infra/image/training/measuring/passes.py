@@ -2,8 +2,8 @@
 
 With a fixed global batch, a process of N nodes gets 1/N of the samples. How much faster its forward
 and backward passes are depends on the model and the processor, so they are timed on the trained
-model once the results are written. Only ratios of these times are used, in
-nodesweep/scaling/outcome/timed_passes.py.
+model once the results are written. nodesweep/scaling/outcome/timed_passes.py compares these times
+with each other and with the passes of the run.
 """
 
 from __future__ import annotations

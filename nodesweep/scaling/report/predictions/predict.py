@@ -312,7 +312,7 @@ def _is_covered(batch: float, sizes: Sequence[float]) -> bool:
 def _compute_source(
     batch: float, measured: Sequence[Measurement], passes: Collection[float]
 ) -> str:
-    timed, run = _timed(measured), _run(measured, passes)
+    timed, run = _timed_batches(measured), _run_batches(measured, passes)
     sizes = sorted(run | timed)
     known = join_words(f"{size:g}" for size in sizes)
     if not _is_covered(batch, sizes):
@@ -330,12 +330,12 @@ def _compute_source(
     return f"between batches measured: {known} samples per process"
 
 
-def _run(measured: Sequence[Measurement], passes: Collection[float]) -> set[float]:
+def _run_batches(measured: Sequence[Measurement], passes: Collection[float]) -> set[float]:
     """Return the batches of all runs."""
     return {*(each.place.batch for each in measured), *passes}
 
 
-def _timed(measured: Sequence[Measurement]) -> set[float]:
+def _timed_batches(measured: Sequence[Measurement]) -> set[float]:
     """Return the batches whose passes were timed after a run."""
     return {size for each in measured for size in each.ratios}
 
@@ -377,7 +377,8 @@ def _next_job(
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
     is_widest = compute.seconds is None and compute.high - compute.low > rest
-    is_known = _is_among(place.batch, _run(seen.measured, seen.passes) | _timed(seen.measured))
+    known = _run_batches(seen.measured, seen.passes) | _timed_batches(seen.measured)
+    is_known = _is_among(place.batch, known)
     if is_widest and not is_known and not confirming:
         processes = place.processes // place.nodes
         return NextJob(

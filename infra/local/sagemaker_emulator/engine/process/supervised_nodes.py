@@ -38,7 +38,7 @@ _PROGRAM = (
     "from sagemaker_emulator.engine.process.job_supervisor import main; main()"
 )
 _CLEAN_UP_SECONDS = 15.0  # the supervisor's own limit is 10 s
-_OUTPUT_DRAIN_SECONDS = 60.0  # a reader on a busy machine; usually over at once
+_OUTPUT_DRAIN_SECONDS = 60.0  # for a busy machine; usually, it takes no time
 _KILL_SECONDS = 10.0
 # CloudWatch's limit per event, so that output without newlines cannot fill the memory
 _MAX_LINE_BYTES = 256 * 1024
