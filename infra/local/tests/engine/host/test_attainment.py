@@ -25,6 +25,12 @@ from sagemaker_emulator.engine.host.ballast import Ran
 from sagemaker_emulator.interfaces import NodeUsage
 
 
+@pytest.fixture(autouse=True)
+def no_quota_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota of the machine that runs the tests does not count as the invented machine's."""
+    monkeypatch.setattr(attainment, "enclosing_groups", lambda: [])
+
+
 def seconds_up_to(most: int) -> st.SearchStrategy[float]:
     """Return times as the kernel counts them, in whole nanoseconds."""
     return st.integers(0, most * 10**9).map(lambda nanoseconds: nanoseconds / 1e9)
