@@ -15,7 +15,7 @@ PLATFORM_PORT ?= 4570
 # Container images set this variable. Without bytecode, each pytest worker and each command that a test starts would compile all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run run-slurm up down test others slow several measured slurm production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run run-slurm up down test others arithmetic slow several measured slurm production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -37,11 +37,12 @@ up: setup
 down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
-# The tests of the flows run first, on five workers, since they wait more than they compute. Tests of the arithmetic run only in
-# the target coverage.
-WORKERS ?= 5
+# Tests of the flows run first: they wait more than they compute, so they run on more workers than the two CPUs of CI's machines.
+# Tests of the arithmetic have targets of their own. Measuring their coverage takes half of their CPU time again, so only CI and
+# `make check` do it (COVERAGE=1).
+WORKERS ?= 3
 OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py) infra/local/tests
-test: setup others coverage
+test: setup others $(if $(COVERAGE),coverage,arithmetic)
 AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 
 others: setup
@@ -106,7 +107,7 @@ containers: setup
 matrix: setup
 	$(BIN)/python -m benchmarks.training_matrix $(if $(VERSIONS),--versions $(VERSIONS))
 
-check: setup lint types test slow
+check: setup lint types others coverage slow
 
 format: setup
 	$(BIN)/ruff format .
@@ -116,10 +117,13 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
+ARITHMETIC := tests/nodesweep/scaling -m "not slow" -n 2
+arithmetic: setup | $(AFTER_OTHERS)
+	$(BIN)/pytest -q $(ARITHMETIC)
+
 # Tests of the arithmetic must cover every line and branch. Tests of tasks and flows cover the omitted modules.
 coverage: setup | $(AFTER_OTHERS)
-	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 \
-		--cov=nodesweep.scaling --cov-branch --cov-report=
+	$(BIN)/pytest -q $(ARITHMETIC) --cov=nodesweep.scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
 		--omit='nodesweep/scaling/names.py,nodesweep/scaling/report/schema.py,*/__main__.py'
 

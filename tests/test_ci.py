@@ -20,7 +20,7 @@ STAGES = [
     "make --keep-going --jobs=4 --output-sync containers measured slurm several",
 ]
 BESIDE = (
-    "as_user make --jobs=2 --output-sync test namespaces",
+    "as_user make --jobs=2 --output-sync COVERAGE=1 test namespaces",
     "make --jobs=2 --output-sync lint types",
     "make production",
 )
