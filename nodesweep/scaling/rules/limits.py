@@ -91,7 +91,7 @@ def measurement_is_set_by_the_config(facts: Facts) -> Iterator[str]:
         if name in facts.training.environment:
             yield (
                 f"training.environment: {name} concerns {measured}, from which times are "
-                "predicted; leave it out, and set sweep.design: predict to measure it"
+                "predicted; leave it out, because sweeps with sweep.design: predict measure it"
             )
 
 
