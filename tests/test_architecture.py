@@ -55,7 +55,7 @@ LAYERS = {
 JUDGE = "infra.image_spark."
 PURE = {"nodesweep/scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
-OF_PREFECT = {"nodesweep/cli", "flows", "tasks", "benchmarks", None}
+OF_PREFECT = {"nodesweep/cli", "flows", "tasks", "benchmarks"}
 FILES = sorted(
     path
     for layer in (*ALLOWED, "infra/local/tests", "tests")
@@ -127,12 +127,14 @@ def layer_of(path: Path) -> str | None:
 
 
 def problems_of(path: Path) -> list[str]:
-    """Return the imports of a file that its layer does not allow."""
+    """Return the imports of a file that its layer does not allow; tests may import anything."""
     layer = layer_of(path)
+    if layer is None:
+        return []
     text = path.read_text()
     imported = imported_packages(text, path)
     problems = []
-    if layer is not None and (upwards := (imported & LAYERS) - ALLOWED[layer]):
+    if upwards := (imported & LAYERS) - ALLOWED[layer]:
         problems.append(f"{layer} may not import {sorted(upwards)}")
     if layer in PURE and (impure := imported & IMPURE_PACKAGES):
         problems.append(f"{layer} is pure and may not import {sorted(impure)}")
@@ -142,7 +144,7 @@ def problems_of(path: Path) -> list[str]:
 
 
 def test_files_keep_to_their_layer() -> None:
-    assert len(FILES) > 500
+    assert len([path for path in FILES if layer_of(path)]) > 400
     problems = {str(path.relative_to(REPOSITORY)): problems_of(path) for path in FILES}
     assert {name: found for name, found in problems.items() if found} == {}
 

@@ -86,7 +86,8 @@ def test_entrypoint_imports_and_default_parameters_fit(name: str) -> None:
     assert set(parameters) <= set(schema["properties"]), (
         "the server accepts unknown names and the run fails"
     )
-    validate(parameters, schema, raise_on_error=True, preprocess=True, ignore_required=True)
+    # Without raise_on_error, the schema is not compared with the meta-schema, which takes 0.3 s.
+    assert validate(parameters, schema, preprocess=True, ignore_required=True) == []
     required = {field: SWEEP for field in schema.get("required", ())}
     flow.validate_parameters(required | parameters)
 
@@ -292,12 +293,7 @@ def test_a_form_takes_a_secret_as_the_name_of_a_variable_of_the_worker() -> None
         {"training.environment": {"HF_TOKEN": "${HF_TOKEN}"}},
         {"training.environment.HF_TOKEN": "${HF_TOKEN}"},
     ):
-        validate(
-            {"settings": settings},
-            schema_of(scaling_benchmark),
-            raise_on_error=True,
-            preprocess=True,
-        )
+        assert validate({"settings": settings}, form(), preprocess=False) == []
         assert config_from_parameters({"settings": settings}).training.environment == {
             "HF_TOKEN": "${HF_TOKEN}"
         }

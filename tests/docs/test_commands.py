@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,7 +18,9 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from nodesweep.cli.main import main
 from nodesweep.configs.load import parse_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -47,6 +50,25 @@ def run(folder: Path, *lines: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of nodesweep(), an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def nodesweep(*lines: str) -> str:
+    """Run nodesweep's commands in this process, which saves their imports; return their output."""
+    printed = []
+    for line in lines:
+        program, *words = shlex.split(line, comments=True)
+        assert program == "nodesweep"
+        done = CliRunner().invoke(main, words, env={"COLUMNS": "200"})
+        assert done.exit_code == 0, done.output
+        printed.append(done.stdout)
+    return "".join(printed)
 
 
 def parts_of_configs() -> list[Any]:
@@ -115,25 +137,26 @@ def test_files_that_pages_name_are_there() -> None:
     assert [one for one in sorted(named) if not (REPOSITORY / one[1]).is_file()] == []
 
 
-def test_sweeps_are_compared(tmp_path: Path) -> None:
+def test_sweeps_are_compared(here: Path) -> None:
     report = json.loads(GOLDEN.read_text())
     for sweep, image in (("BEFORE", "a"), ("AFTER", "b")):
-        folder = tmp_path / "reports" / sweep
+        folder = here / "reports" / sweep
         folder.mkdir(parents=True)
         report["conditions"]["image_uri"] = image
         (folder / "report.json").write_text(json.dumps(report))
     commands = lines_of("compare.md", "nodesweep compare")
     named = [re.sub(r"\b(BEFORE|AFTER)\b", r"reports/\1", command) for command in commands]
-    assert "Cannot alarm" in run(tmp_path, *named)
+    assert "Cannot alarm" in nodesweep(*named)
 
 
-def test_tables_are_judged(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without_plots")
+def test_tables_are_judged(here: Path) -> None:
     tables = re.findall(r"```csv\n(.*?)```", PAGES["measured-tables.md"], re.DOTALL)
     (with_metric,) = (
         table for table in tables if ",final_metric\n1,1,2026-11-26T09:00Z,5940" in table
     )
-    (tmp_path / "times.csv").write_text(with_metric)
-    printed = run(tmp_path, *lines_of("measured-tables.md", "nodesweep report --csv"))
+    (here / "times.csv").write_text(with_metric)
+    printed = nodesweep(*lines_of("measured-tables.md", "nodesweep report --csv"))
     assert printed.count("report: ") == 2
 
 

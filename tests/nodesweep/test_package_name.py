@@ -15,14 +15,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FOREIGN = "raise SystemExit('imported from the working directory: ' + __file__)\n"
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with packages named like nodesweep's folders; importing one of them ends the
     process."""
+    folder = tmp_path_factory.mktemp("project")
     for name in ("cli", "configs", "flows", "infra", "scaling", "tasks"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(FOREIGN)
-    return tmp_path
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(FOREIGN)
+    return folder
 
 
 def python(folder: Path, *arguments: str) -> str:
@@ -63,31 +64,52 @@ import json, os, sys
 sys.path[0] = os.getcwd()  # of `python -m prefect.engine`, too
 from prefect.flows import load_flow_from_entrypoint
 os.chdir(sys.argv[1])  # as the pull step does
-flows = [load_flow_from_entrypoint(name, use_placeholder_flow=False) for name in sys.argv[2:]]
-files = [getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]]
-print(json.dumps({"flows": [flow.fn.__module__ for flow in flows], "files": files}))
+for entrypoints in sys.argv[2:]:
+    if os.fork():
+        assert os.wait()[1] == 0
+        continue
+    names = entrypoints.split()
+    flows = [load_flow_from_entrypoint(name, use_placeholder_flow=False) for name in names]
+    files = [getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]]
+    print(json.dumps([[flow.fn.__module__ for flow in flows], files]), flush=True)
+    os._exit(0)
 """
+BY_NAME = ("nodesweep.flows.report.report_sweep", "nodesweep.flows.collect.collect_sweep")
+BY_FILE = ("flows/report.py:report_sweep",)  # of an earlier version
+Loaded = tuple[list[str], list[Path]]
 
 
-def loaded(project: Path, *entrypoints: str) -> tuple[list[str], list[Path]]:
-    """Return the modules of the flows, and the imported files of the checkout, in a process started
-    in that folder."""
-    found = json.loads(python(project, "-c", FLOWS, str(REPOSITORY), *entrypoints))
-    files = [Path(name).resolve() for name in found["files"] if name]
-    ours = [path for path in files if path.is_relative_to(REPOSITORY)]
-    return found["flows"], [path for path in ours if ".venv" not in path.parts]
+@pytest.fixture(scope="module")
+def loaded(project: Path) -> dict[tuple[str, ...], Loaded]:
+    """The modules of the flows, and the imported files of the checkout, by the entrypoints that a
+    process started in that folder has loaded.
+
+    Each of them is a fork of one that has imported Prefect.
+    """
+    asked = (BY_NAME, BY_FILE)
+    printed = python(project, "-c", FLOWS, str(REPOSITORY), *map(" ".join, asked))
+    found: dict[tuple[str, ...], Loaded] = {}
+    for entrypoints, line in zip(asked, printed.splitlines(), strict=True):
+        modules, names = json.loads(line)
+        files = [Path(name).resolve() for name in names if name]
+        ours = [path for path in files if path.is_relative_to(REPOSITORY)]
+        found[entrypoints] = modules, [path for path in ours if ".venv" not in path.parts]
+    return found
 
 
-def test_flows_are_loaded_in_a_project_with_such_packages_and_once(project: Path) -> None:
-    names = ("nodesweep.flows.report.report_sweep", "nodesweep.flows.collect.collect_sweep")
-    modules, files = loaded(project, *names)
+def test_flows_are_loaded_in_a_project_with_such_packages_and_once(
+    loaded: dict[tuple[str, ...], Loaded],
+) -> None:
+    modules, files = loaded[BY_NAME]
     assert modules == ["nodesweep.flows.report", "nodesweep.flows.collect"]
     assert REPOSITORY / "tasks" / "task.py" in files
     assert len(files) == len(set(files)), "a module that is there twice has two of each class"
 
 
-def test_deployment_of_an_earlier_version_names_a_file_that_is_still_loaded(project: Path) -> None:
-    modules, files = loaded(project, "flows/report.py:report_sweep")
+def test_deployment_of_an_earlier_version_names_a_file_that_is_still_loaded(
+    loaded: dict[tuple[str, ...], Loaded],
+) -> None:
+    modules, files = loaded[BY_FILE]
     assert modules == ["report"]
     assert REPOSITORY / "tasks" / "task.py" in files
     assert len(files) == len(set(files))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,10 +21,12 @@ from botocore.config import Config
 
 from infra.local.tests.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 from sagemaker_emulator.api.access import access_keys
+from sagemaker_emulator.interfaces import AccessKey
 from sagemaker_emulator.server.backends import with_real_nodes
 from sagemaker_emulator.server.contract import STATUS_PATH, ServerConfig
 from sagemaker_emulator.server.serving import running
 
+_ONE_AT_A_TIME = threading.Lock()
 TESTS_CLIENT = "tests"
 """Suffix of the user agent of clients in tests."""
 ROLE_ARN = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -31,26 +34,49 @@ ROLE_ARN = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 def client(endpoint: str, service: str, region: str = "us-east-1") -> Any:
     """Return a boto3 client with the platform's key that does not retry."""
-    return _client(session(endpoint, region), endpoint, service)
+    return _client(_key_of(endpoint), endpoint, service, region)
 
 
-def _client(session: boto3.Session, endpoint: str, service: str) -> Any:
+def _client(key: AccessKey, endpoint: str, service: str, region: str = "us-east-1") -> Any:
     config = Config(retries={"total_max_attempts": 1}, user_agent_extra=TESTS_CLIENT)
-    return session.client(service, endpoint_url=endpoint, config=config)
+    with _ONE_AT_A_TIME:  # threads can't share a session to create clients
+        return _session_without_key().client(
+            service,
+            region_name=region,
+            endpoint_url=endpoint,
+            aws_access_key_id=key.id,
+            aws_secret_access_key=key.secret,
+            config=config,
+        )
+
+
+def _key_of(endpoint: str) -> AccessKey:
+    """Return the key in the platform's state folder."""
+    return access_keys(Path(status_of(endpoint)["state_dir"])).user
 
 
 def session(endpoint: str, region: str = "us-east-1") -> boto3.Session:
-    """Return a session with the key in the platform's state folder.
+    """Return a session with the key in the platform's state folder."""
+    key = _key_of(endpoint)
+    return boto3.Session(key.id, key.secret, region_name=region, botocore_session=_own_session())
 
-    It ignores the user's profiles. All sessions share a loader of botocore's models, which are
-    megabytes of JSON.
+
+@functools.cache
+def _session_without_key() -> boto3.Session:
+    """Return the session of all clients; a new one costs more CPU time than a client."""
+    return boto3.Session(botocore_session=_own_session())
+
+
+def _own_session() -> botocore.session.Session:
+    """Return a session that ignores the user's profiles.
+
+    All sessions share a loader of botocore's models, which are megabytes of JSON.
     """
-    key = access_keys(Path(status_of(endpoint)["state_dir"])).user
     own = botocore.session.Session(
         {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
     )
     own.register_component("data_loader", _models())
-    return boto3.Session(key.id, key.secret, region_name=region, botocore_session=own)
+    return own
 
 
 @functools.cache
@@ -78,13 +104,13 @@ class ServedPlatform(SimpleNamespace):
     SERVICES = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch", "sts", "batch")
 
     @cached_property
-    def _session(self) -> boto3.Session:
-        return session(self.endpoint)
+    def _key(self) -> AccessKey:
+        return _key_of(self.endpoint)
 
     def __getattr__(self, name: str) -> Any:
         if name not in self.SERVICES:
             raise AttributeError(name)
-        setattr(self, name, made := _client(self._session, self.endpoint, name))
+        setattr(self, name, made := _client(self._key, self.endpoint, name))
         return made
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from wsgiref.types import WSGIApplication
@@ -33,6 +35,9 @@ OWN_KEY_ID = f"PLATFORM{secrets.token_hex(16).upper()}"
 ClientFactory = Callable[[str, str], Any]
 """Returns the boto3 client of a service (by name) in a region."""
 
+_ONE_AT_A_TIME = threading.Lock()
+"""Held while a client is created, since threads can't share a session for that."""
+
 
 class _RawBody(io.BytesIO):
     """The response body that botocore reads, which needs a `stream` method as in urllib3."""
@@ -47,15 +52,13 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
     The clients can be shared between threads.
     """
-    own = botocore.session.Session()
-    own.register_component("data_loader", _reader())
-    session: Any = boto3.Session(OWN_KEY_ID, "platform", botocore_session=own)
 
     @functools.cache
     def client(service: str, region: str) -> Any:
-        made = session.client(
-            service, region_name=region, endpoint_url=_PLACEHOLDER_URL, config=_CONFIG
-        )
+        with _ONE_AT_A_TIME:
+            made = _session().client(
+                service, region_name=region, endpoint_url=_PLACEHOLDER_URL, config=_CONFIG
+            )
         made.meta.events.register("before-send.*.*", functools.partial(_send, application))
         return made
 
@@ -63,9 +66,15 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
 
 @functools.cache
-def _reader() -> Any:
-    """Return a loader of API models that all clients share, since the models have megabytes."""
-    return botocore.session.Session().get_component("data_loader")
+def _session() -> Any:
+    """Return the session of all clients in this process, which reads megabytes of API models.
+
+    Like a server (sagemaker_emulator/environment.py), it ignores the user's profiles.
+    """
+    own = botocore.session.Session(
+        {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
+    )
+    return boto3.Session(OWN_KEY_ID, "platform", botocore_session=own)
 
 
 def is_own_call(environ: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,12 +20,18 @@ TOLD = (
 )  # fmt: skip
 
 
+@functools.cache
+def session() -> boto3.Session:
+    """Return the session of all tests; a new one reads botocore's models again."""
+    return boto3.Session("testing", "testing")
+
+
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with mock_aws():
-        client = boto3.client("s3", region_name="us-east-1")
+        client = session().client("s3", region_name="us-east-1")
         client.create_bucket(Bucket="kept")
         yield client
 

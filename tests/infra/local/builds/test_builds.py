@@ -16,6 +16,7 @@ from infra.local.tests.platform_client import client, wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.tasks.image.codebuild import start as start_build
 from nodesweep.tasks.image.find import BuildContext, read_context
+from sagemaker_emulator.builds import service
 from sagemaker_emulator.builds.source import SourceError, fetch_source
 from sagemaker_emulator.s3_objects import S3Location
 from tests.tasks.image.image_fakes import make_context
@@ -260,7 +261,11 @@ def test_unknown_builds(platform: SimpleNamespace) -> None:
         platform.codebuild.stop_build(id="images:none")
 
 
-def test_builds_of_a_project_are_listed_in_pages(platform: SimpleNamespace) -> None:
+def test_builds_of_a_project_are_listed_in_pages(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert service._PAGE_SIZE == 100, "as CodeBuild does"
+    monkeypatch.setattr(service, "_PAGE_SIZE", 10)
     location = put_source(platform, "listed.zip", "FROM listed")
 
     def begin(project: str) -> str:
@@ -270,7 +275,7 @@ def test_builds_of_a_project_are_listed_in_pages(platform: SimpleNamespace) -> N
             ]["id"]
         )
 
-    started = [begin("listed") for _ in range(101)]
+    started = [begin("listed") for _ in range(11)]
     other = begin("other")
     first = platform.codebuild.list_builds_for_project(projectName="listed")
     assert first["ids"] == started[:0:-1]  # newest first

@@ -7,8 +7,10 @@ Good data passes, and the next value fails.
 from __future__ import annotations
 
 import datetime
+from collections import defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -267,24 +269,62 @@ def on_pandas(case: Case, values: pa.Array, folder: Path) -> bool:
     return validate_dataset([path], config(case.kind, case.kwargs, folder), now=NOW).success
 
 
-def in_an_executor(case: Case, values: pa.Array, folder: Path) -> bool:
-    path = folder / "a.parquet"
-    pq.write_table(pa.table({"a": values}), path)
-    check = Check(0, case.kind, {"column": "a", **case.kwargs}, "critical", ("a",), False)
-    found = judge_on_pandas(pd.read_parquet(path), [check])[0]
-    assert found is None or not any(
+def all_on_pandas(cases: list[Case], table: pa.Table, folder: Path) -> list[bool]:
+    path = folder / "all.parquet"
+    pq.write_table(table, path)
+    specs = [
+        {"type": case.kind, "kwargs": {"column": column, **case.kwargs}}
+        for case, column in zip(cases, table.column_names, strict=True)
+    ]
+    asked = config(IN_SET, {}, folder, expectations=specs)
+    report = validate_dataset([path], asked, now=NOW)
+    assert report.dataset_failures == () and report.files[0].expectations == len(cases)
+    failed = {failure.index for failure in report.failures}
+    return [index not in failed for index in range(len(cases))]
+
+
+def all_in_an_executor(cases: list[Case], table: pa.Table, folder: Path) -> list[bool]:
+    path = folder / "all.parquet"
+    pq.write_table(table, path)
+    checks = [
+        Check(index, case.kind, {"column": column, **case.kwargs}, "critical", (column,), False)
+        for index, (case, column) in enumerate(zip(cases, table.column_names, strict=True))
+    ]
+    found = judge_on_pandas(pd.read_parquet(path), checks)
+    assert not any(
         isinstance(one, dict) and one.get("raised_exception")
-        for one in (found["exception_info"] or {}).values()
+        for each in found.values()
+        if each is not None
+        for one in (each["exception_info"] or {}).values()
     )
-    return found is None
+    return [found[index] is None for index in range(len(cases))]
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[bool, bool]]]:
+    """By the name of each case, whether its good and its bad data pass, as each judge finds.
+
+    Columns of as many rows are judged together, since a judgment costs more than its columns do.
+    """
+    folder = tmp_path_factory.mktemp("judged")
+    found: dict[str, dict[str, list[bool]]] = {name: {"good": [], "bad": []} for name in CASES}
+    for side, passes in product(("good", "bad"), (all_on_pandas, all_in_an_executor)):
+        by_rows = defaultdict(list)
+        for name, case in CASES.items():
+            by_rows[len(getattr(case, side))].append(name)
+        for names in by_rows.values():
+            cases = [CASES[name] for name in names]
+            columns = {f"c{at}": getattr(case, side) for at, case in enumerate(cases)}
+            for name, passed in zip(names, passes(cases, pa.table(columns), folder), strict=True):
+                found[name][side].append(passed)
+    return {name: list(zip(of["good"], of["bad"], strict=True)) for name, of in found.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_good_data_passes_and_its_reverse_does_not(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    for judge in (on_pandas, in_an_executor):
-        assert judge(case, case.good, tmp_path), judge
-        assert not judge(case, case.bad, tmp_path), judge
+def test_good_data_passes_and_its_reverse_does_not(
+    name: str, verdicts: dict[str, list[tuple[bool, bool]]]
+) -> None:
+    assert verdicts[name] == [(True, False)] * 2, "on pandas here, and in an executor"
 
 
 @pytest.mark.parametrize(

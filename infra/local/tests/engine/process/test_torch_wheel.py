@@ -20,7 +20,6 @@ from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 pytestmark = pytest.mark.usefixtures("copied_environments")
 DOCKERFILE = (
     "FROM python:3.11\nCOPY requirements.txt /tmp/r.txt\nRUN pip install --no-deps -r /tmp/r.txt"
-    " && pip install torch\n"
 )
 
 
@@ -127,13 +126,14 @@ def install(
 ) -> Callable[..., tuple[str, list[str]]]:
     """Return install(wheel, …), which builds an image that locks these wheels of torch 1.0.
 
-    The result is the version of the installed torch, and the lines of the build's log.
+    `more` continues the Dockerfile's RUN. The result is the version of the installed torch, and the
+    lines of the build's log.
     """
 
-    def make(*locked: Path) -> tuple[str, list[str]]:
+    def make(*locked: Path, more: str = "") -> tuple[str, list[str]]:
         context = tmp_path / "context"
         context.mkdir()
-        (context / "Dockerfile").write_text(DOCKERFILE)
+        (context / "Dockerfile").write_text(f"{DOCKERFILE}{more}\n")
         hashes = "".join(f" {hash_of(wheel)}" for wheel in locked)
         (context / "requirements.txt").write_text(f"torch==1.0{hashes}\n")
         settings = {
@@ -154,15 +154,18 @@ def install(
 
 
 def test_the_wheel_of_the_cpu_index_is_taken_and_its_bytes_are_said(
-    index: Index, install: Callable[..., tuple[str, list[str]]]
+    index: Index, install: Callable[..., tuple[str, list[str]]], lines: list[str]
 ) -> None:
     cpu = write_wheel(index.cpu, "torch", "1.0+cpu")
-    version, told = install(index.usual / "torch-1.0-py3-none-any.whl", cpu)
+    usual = index.usual / "torch-1.0-py3-none-any.whl"
+    version, told = install(usual, cpu, more=" && pip install torch")
     assert version == "1.0+cpu"
     first, second = told
     assert first == f"[FETCHED] {cpu.name}: 0.0 MB from {index.url}/cpu/files/"
     assert second.startswith("[FETCHED] 0.0 MB ") and "1 MiB" in second
     assert not [path for path in index.asked if path.endswith("nvidia-tiny/")]
+    assert "[INSTALL torch with uv]" in lines and "[INSTALL torch]" not in lines
+    assert not any(line.startswith("uv could") for line in lines)
 
 
 def test_a_folder_of_wheels_will_do_where_the_cpu_index_does_not_answer(
@@ -179,20 +182,16 @@ def test_a_folder_of_wheels_will_do_where_the_cpu_index_does_not_answer(
     assert second.startswith("[FETCHED] nothing ")
 
 
-@pytest.mark.parametrize("can_uv", [True, False])
-def test_uv_installs_the_wheel_and_pip_where_uv_cant(
+def test_pip_installs_the_wheel_where_uv_cant(
     index: Index,
     install: Callable[..., tuple[str, list[str]]],
     lines: list[str],
     monkeypatch: pytest.MonkeyPatch,
-    can_uv: bool,
 ) -> None:
-    if not can_uv:
-        monkeypatch.setattr(installer, "_uv", lambda: ["/bin/false"])
+    monkeypatch.setattr(installer, "_uv", lambda: ["/bin/false"])
     assert install(write_wheel(index.cpu, "torch", "1.0+cpu"))[0] == "1.0+cpu"
-    assert "[INSTALL torch with uv]" in lines
-    assert ("[INSTALL torch]" in lines) is not can_uv
-    assert any(line.startswith("uv could") for line in lines) is not can_uv
+    assert "[INSTALL torch with uv]" in lines and "[INSTALL torch]" in lines
+    assert any(line.startswith("uv could") for line in lines)
 
 
 @pytest.mark.parametrize(
