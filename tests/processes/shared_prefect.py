@@ -28,7 +28,7 @@ from prefect.logging.handlers import APILogWorker
 
 from benchmarks.ports import free_port
 from infra.local.tests.platform_client import wait_until
-from nodesweep.cli import ephemeral_prefect
+from tests.processes import quiet_prefect
 from tests.processes.prefect_home import keep_tables, with_tables
 
 _HOST = "127.0.0.1"
@@ -99,7 +99,7 @@ def _started(address: Path, users: TextIO) -> Iterator[None]:
         **{str(setting.name): "false" for setting in _UNUSED},
         "PREFECT_HOME": str(home),
     }
-    command = [sys.executable, "-P", ephemeral_prefect.__file__, str(port)]
+    command = [sys.executable, "-P", quiet_prefect.__file__, str(port)]
     server = subprocess.Popen(command, env=environment)
     try:
         wait_until(lambda: _answers(server, port), _START_SECONDS)
