@@ -18,6 +18,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL
 
 import nodesweep.flows.report
+import nodesweep.scaling.report.render
 import nodesweep.tasks.cancelling
 import nodesweep.tasks.dataset.validation
 import nodesweep.tasks.image.codebuild
@@ -40,6 +41,19 @@ from tests.flows.simulated_sweep import DLC, SMALL
 @pytest.fixture(autouse=True)
 def reports_without_plots(without_plots: None) -> None:
     """Skip drawing, which tests/nodesweep/scaling/report and one pipeline test cover."""
+
+
+@pytest.fixture(autouse=True)
+def reports_without_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write report.json as a user gets it, and empty pages, except in tests marked `pages`.
+
+    Each of the other files takes about 0.1 s of CPU time a report. tests/nodesweep/scaling/report
+    tests them, and one sweep of each design is marked.
+    """
+    if request.node.get_closest_marker("pages") is None:
+        for name in ("render_csv", "render_markdown", "_page"):
+            monkeypatch.setattr(nodesweep.scaling.report.render, name, lambda *_, **__: "")
+        monkeypatch.setattr(nodesweep.flows.report, "render_markdown", lambda *_, **__: "")
 
 
 @pytest.fixture(autouse=True)
