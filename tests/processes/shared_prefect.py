@@ -1,11 +1,7 @@
-"""One Prefect server per test run, or per two workers of pytest-xdist.
+"""One Prefect server per test run, which all workers of pytest-xdist share.
 
-Prefect creates a flow run in a transaction that reads before it writes, which SQLite rejects if
-anyone else has written in between; the server then returns 503, and the client retries six times, 2
-to 32 s apart. With five workers on one server, a quarter of these requests failed, and in every
-tenth run some test saw six failures in a row. The first process starts the server and stops it once
-nobody uses it; all hold a shared lock on a file meanwhile, which the kernel releases however a
-process ends.
+The first process starts the server and stops it once nobody uses it; all hold a shared lock on a
+file meanwhile, which the kernel releases however a process ends.
 """
 
 from __future__ import annotations
@@ -33,7 +29,6 @@ from tests.processes.prefect_home import keep_tables, with_tables
 
 _HOST = "127.0.0.1"
 _START_SECONDS, _STOP_SECONDS = 600, 5
-_WORKERS_PER_SERVER = 2
 _UNUSED = (
     settings.PREFECT_SERVER_ANALYTICS_ENABLED,
     settings.PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED,
@@ -65,15 +60,14 @@ def _client_settings(folder: Path) -> dict[Any, Any]:
 
 
 def server_folder(own_folder: Path) -> Path:
-    """Return the folder shared by the processes of one server.
+    """Return the folder shared by the processes of the test run.
 
     Args:
         own_folder: This process's folder for temporary files.
     """
-    worker = os.environ.get("PYTEST_XDIST_WORKER")  # "gw3"
-    if worker is None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
         return own_folder
-    folder = own_folder.parent / f"prefect-{int(worker.removeprefix('gw')) // _WORKERS_PER_SERVER}"
+    folder = own_folder.parent / "prefect"
     folder.mkdir(exist_ok=True)
     return folder
 
