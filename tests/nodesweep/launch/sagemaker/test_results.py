@@ -62,7 +62,7 @@ def test_metrics_that_are_no_mapping_are_none(s3: Any) -> None:
 _CHUNK_BYTES = 1024 * 1024
 
 
-class Stream:
+class Stream(io.RawIOBase):
     """An S3 object that is generated while it is read: a tar of a large file of zeros, then
     metrics.json."""
 
@@ -83,7 +83,11 @@ class Stream:
     def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         return {"Body": self}
 
-    def read(self, size: int) -> bytes:
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = len(buffer)
         while len(self._ready) < size and self._parts:
             part = self._parts.pop(0)
             if isinstance(part, int):
@@ -94,7 +98,8 @@ class Stream:
             if not self._parts:
                 self._ready += self._gzip.flush()
         given, self._ready = self._ready[:size], self._ready[size:]
-        return given
+        buffer[: len(given)] = given
+        return len(given)
 
 
 def uncompressed(files: dict[str, bytes]) -> bytes:
