@@ -103,10 +103,13 @@ def nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(autouse=True)
 def no_console_and_few_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Print no lines of Prefect, and rarely ask its server for a cancel.
+    """Print no lines of Prefect, and rarely ask its server for a cancel, or where results are kept.
 
-    Both together take an eighth of a run's CPU time; tests of a cancel set their own interval.
+    All of it takes an eighth of a run's CPU time; tests of a cancel set their own interval.
     """
+    monkeypatch.setattr(
+        "prefect.results._read_server_default_result_storage_block_id", lambda: None
+    )
     monkeypatch.setattr(
         "prefect.logging.handlers.PrefectConsoleHandler.emit", lambda handler, record: None
     )
