@@ -79,6 +79,7 @@ class Stream(io.RawIOBase):
         ]
         self._gzip = zlib.compressobj(1, wbits=31)
         self._ready = b""
+        self.reads = 0
 
     def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         return {"Body": self}
@@ -87,6 +88,7 @@ class Stream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        self.reads += 1
         size = len(buffer)
         while len(self._ready) < size and self._parts:
             part = self._parts.pop(0)
@@ -115,6 +117,13 @@ def test_archive_is_read_as_a_stream_whatever_its_size() -> None:
         tracemalloc.stop()
     assert metrics == {"train_seconds": 3.5}
     assert peak_bytes < 5 * 1024 * 1024
+
+
+def test_small_archive_is_read_at_once() -> None:
+    """Each read of an object's body starts a thread, and gzip reads its header byte by byte."""
+    stream = Stream(0)
+    assert read_metrics(stream, "bucket", "k") == {"train_seconds": 3.5}
+    assert stream.reads <= 3
 
 
 def test_archive_that_unpacks_to_more_than_the_limit_is_refused_in_words(
