@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
@@ -106,6 +107,15 @@ def _kinds(annotation: Any) -> set[Any]:
     return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
+@cache
+def _numeric_fields(section: type[BaseModel]) -> frozenset[str]:
+    """Return the names of the fields that take numbers but no booleans."""
+    kinds = {name: _kinds(field.annotation) for name, field in section.model_fields.items()}
+    return frozenset(
+        name for name, kind in kinds.items() if kind & {int, float} and bool not in kind
+    )
+
+
 def _spelled(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
@@ -125,15 +135,11 @@ class Section(BaseModel):
         if not isinstance(raw, dict):
             return raw
         changed = dict(raw)
-        for name, field in cls.model_fields.items():
-            kinds = _kinds(field.annotation) if name in raw else set()
-            if kinds & {int, float} and bool not in kinds:
-                value = raw[name]
-                changed[name] = (
-                    [_spelled(entry) for entry in value]
-                    if isinstance(value, list)
-                    else _spelled(value)
-                )
+        for name in _numeric_fields(cls) & raw.keys():
+            value = raw[name]
+            changed[name] = (
+                [_spelled(entry) for entry in value] if isinstance(value, list) else _spelled(value)
+            )
         return changed
 
     @field_validator("*")
@@ -197,15 +203,18 @@ def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from enumerate(value)
 
 
-def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of fields with the marker, e.g. sweep.budget_usd.
+@cache
+def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> tuple[str, ...]:
+    """Return the dotted names of fields with the marker, e.g. sweep.budget_usd.
 
-    A marked section yields only its own name.
+    Of a marked section, only its own name is returned.
     """
+    found: list[str] = []
     for name, field in section.model_fields.items():
         if _has_mark(field, mark):
-            yield prefix + name
+            found.append(prefix + name)
             continue
         for kind in _kinds(field.annotation):
             if isinstance(kind, type) and issubclass(kind, Section):
-                yield from marked_fields(kind, mark, f"{prefix}{name}.")
+                found += marked_fields(kind, mark, f"{prefix}{name}.")
+    return tuple(found)

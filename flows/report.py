@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from botocore.exceptions import ClientError
 from prefect import flow
+from prefect.utilities.annotations import quote
 
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig, ReportConfig
@@ -100,7 +101,9 @@ def make_report(
     publish_report(store, sweep, render_markdown(report, pictures))
     materialize_assets(store, sweep, provenance)
     try:
-        append_history(store, list(by_arm.values()) or [report], config.name)
+        # quoted, because Prefect would search every value of the reports for task runs
+        measured: Any = quote(list(by_arm.values()) or [report])
+        append_history(store, measured, config.name)
     except Exception as error:
         # the report exists; `nodesweep report` rewrites a missing history file
         logger.warning("the history of %s was not written: %s", config.name, error)

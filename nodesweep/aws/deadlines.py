@@ -193,10 +193,11 @@ class _Received:
             return self._piece(amt)
         pieces, left = [], amt if amt is not None and amt >= 0 else None
         while left is None or left > 0:
-            pieces.append(self._piece(PIECE_BYTES if left is None else min(left, PIECE_BYTES)))
-            if not pieces[-1]:
+            size = PIECE_BYTES if left is None else min(left, PIECE_BYTES)
+            pieces.append(self._piece(size))
+            if len(pieces[-1]) < size:
                 break
-            left = left and left - len(pieces[-1])
+            left = left and left - size
         return b"".join(pieces)
 
     def readinto(self, buffer: Any) -> int:
@@ -206,6 +207,8 @@ class _Received:
         return len(piece)
 
     def _piece(self, size: int) -> bytes:
+        """Return `size` bytes, fewer only at the end of the body, from one thread."""
+
         def gave_up(seconds: float) -> Exception:
             slow = f"{self._url} sent fewer than {size:,} bytes within {seconds:.0f} s"
             return ResponseStreamingError(error=slow)
@@ -213,9 +216,15 @@ class _Received:
         call = _Call(self._seconds)
         call.extend()
         try:
-            return bytes(call.run(partial(self._body.read, size), gave_up))
+            return bytes(call.run(partial(self._read_fully, size), gave_up))
         except ReadTimeoutError as error:  # botocore's error does not name the URL
             raise gave_up(call.waited_seconds) from error
+
+    def _read_fully(self, size: int) -> bytes:
+        pieces: list[bytes] = []
+        while (left := size - sum(map(len, pieces))) > 0 and (piece := self._body.read(left)):
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._body, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +15,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+import pydantic
 import pytest
 from prefect.settings import PREFECT_API_URL
+from pydantic import ConfigDict
 
 import nodesweep.flows.report
+import nodesweep.flows.stages.ending
+import nodesweep.scaling.report.render
 import nodesweep.tasks.cancelling
 import nodesweep.tasks.dataset.validation
 import nodesweep.tasks.image.codebuild
@@ -32,6 +37,7 @@ from infra.local.tests.platform_client import serve_platform, serve_simulated
 from infra.local.tests.platform_fakes import endless_program
 from nodesweep.configs.dataset import ExpectationConfig
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker import create
 from nodesweep.tasks.sweeps.drawing import Drawer
 from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import DLC, SMALL
@@ -40,6 +46,19 @@ from tests.flows.simulated_sweep import DLC, SMALL
 @pytest.fixture(autouse=True)
 def reports_without_plots(without_plots: None) -> None:
     """Skip drawing, which tests/nodesweep/scaling/report and one pipeline test cover."""
+
+
+@pytest.fixture(autouse=True)
+def reports_without_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write report.json as a user gets it, and empty pages, except in tests marked `pages`.
+
+    Each of the other files takes about 0.1 s of CPU time a report. tests/nodesweep/scaling/report
+    tests them, and one sweep of each design is marked.
+    """
+    if request.node.get_closest_marker("pages") is None:
+        for name in ("render_csv", "render_markdown", "_page"):
+            monkeypatch.setattr(nodesweep.scaling.report.render, name, lambda *_, **__: "")
+        monkeypatch.setattr(nodesweep.flows.report, "render_markdown", lambda *_, **__: "")
 
 
 @pytest.fixture(autouse=True)
@@ -78,15 +97,19 @@ def nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     for name in ("create_markdown_artifact", "create_link_artifact"):
         monkeypatch.setattr(nodesweep.tasks.report.publish, name, lambda *_, **__: None)
     monkeypatch.setattr(nodesweep.flows.report, "materialize_assets", lambda *_: None)
+    monkeypatch.setattr(nodesweep.flows.stages.ending, "end_job_runs", lambda *_: None)
     monkeypatch.setattr("prefect.logging.handlers.APILogHandler.emit", lambda handler, record: None)
 
 
 @pytest.fixture(autouse=True)
 def no_console_and_few_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Print no lines of Prefect, and rarely ask its server for a cancel.
+    """Print no lines of Prefect, and rarely ask its server for a cancel, or where results are kept.
 
-    Both together take an eighth of a run's CPU time; tests of a cancel set their own interval.
+    All of it takes an eighth of a run's CPU time; tests of a cancel set their own interval.
     """
+    monkeypatch.setattr(
+        "prefect.results._read_server_default_result_storage_block_id", lambda: None
+    )
     monkeypatch.setattr(
         "prefect.logging.handlers.PrefectConsoleHandler.emit", lambda handler, record: None
     )
@@ -110,6 +133,25 @@ def forks(prefect: None) -> Iterator[Forks]:
     own = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "PYTHONPATH": str(REPOSITORY)}
     with closing(Forks({**os.environ, **own})) as forks:
         yield forks
+
+
+_VALIDATORS: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+@pytest.fixture(autouse=True)
+def validators_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the validators of sagemaker-core, which builds them for every call: 15 ms a job."""
+
+    def validate_call(config: ConfigDict) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def validated(call: Callable[..., Any]) -> Callable[..., Any]:
+            if call not in _VALIDATORS:
+                _VALIDATORS[call] = pydantic.validate_call(config=config)(call)
+            return _VALIDATORS[call]
+
+        return validated
+
+    if resources := sys.modules.get(create.MODULE):  # loaded by the first run
+        monkeypatch.setattr(resources, "validate_call", validate_call)
 
 
 _RESULTS: dict[tuple[str, ...], Any] = {}

@@ -54,6 +54,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(main, ["logs", *arguments])
 
 
+@pytest.mark.pages
 def test_usage_error_is_in_report_and_exit_message_and_the_whole_log_beside_it(
     failed: tuple[BenchmarkConfig, SweepResult],
 ) -> None:

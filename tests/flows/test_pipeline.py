@@ -55,6 +55,7 @@ def speedups(result: SweepResult) -> dict[int, float | None]:
     return {row.nodes: row.train.speedup for row in result.report.summary}
 
 
+@pytest.mark.pages
 def test_pipeline_runs_to_its_report(
     served: SimpleNamespace,
     pipeline_config: Configs,
@@ -177,6 +178,7 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
 
 @pytest.mark.prefect_events
 @pytest.mark.drawn
+@pytest.mark.pages
 def test_records_of_a_sweep_hold_no_secret(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:

@@ -83,6 +83,7 @@ WITH_HIDDEN = (
 @pytest.mark.usefixtures("prefect")
 @pytest.mark.prefect_events
 @pytest.mark.drawn
+@pytest.mark.pages
 def test_no_output_of_a_run_shows_a_secret_however_it_is_spelled(
     served: SimpleNamespace,
     pipeline_config: Callable[..., BenchmarkConfig],

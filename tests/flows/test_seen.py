@@ -73,6 +73,7 @@ def artifact(kept: KeptRecords, key: str) -> SimpleNamespace:
 @pytest.mark.usefixtures("prefect")
 @pytest.mark.prefect_events
 @pytest.mark.drawn
+@pytest.mark.pages
 def test_artifacts_task_names_and_links(
     served: SimpleNamespace,
     pipeline_config: Callable[..., BenchmarkConfig],

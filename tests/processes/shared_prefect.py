@@ -1,11 +1,7 @@
-"""One Prefect server per test run, or per two workers of pytest-xdist.
+"""One Prefect server per test run, which all workers of pytest-xdist share.
 
-Prefect creates a flow run in a transaction that reads before it writes, which SQLite rejects if
-anyone else has written in between; the server then returns 503, and the client retries six times, 2
-to 32 s apart. With five workers on one server, a quarter of these requests failed, and in every
-tenth run some test saw six failures in a row. The first process starts the server and stops it once
-nobody uses it; all hold a shared lock on a file meanwhile, which the kernel releases however a
-process ends.
+The first process starts the server and stops it once nobody uses it; all hold a shared lock on a
+file meanwhile, which the kernel releases however a process ends.
 """
 
 from __future__ import annotations
@@ -28,12 +24,11 @@ from prefect.logging.handlers import APILogWorker
 
 from benchmarks.ports import free_port
 from infra.local.tests.platform_client import wait_until
-from nodesweep.cli import ephemeral_prefect
+from tests.processes import quiet_prefect
 from tests.processes.prefect_home import keep_tables, with_tables
 
 _HOST = "127.0.0.1"
 _START_SECONDS, _STOP_SECONDS = 600, 5
-_WORKERS_PER_SERVER = 2
 _UNUSED = (
     settings.PREFECT_SERVER_ANALYTICS_ENABLED,
     settings.PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED,
@@ -51,7 +46,7 @@ def _client_settings(folder: Path) -> dict[Any, Any]:
 
     Without heartbeats, a flow run's end does not wait for their thread, which sleeps for a second.
     Each client loads its certificates, although the server has no TLS: all of certifi's take 20 ms
-    of CPU time, and a flow run makes many clients.
+    of CPU time, and a flow run makes many clients, each of which would ask for a CSRF token.
     """
     certificate = folder / "certificate.pem"
     if not certificate.exists():
@@ -60,20 +55,20 @@ def _client_settings(folder: Path) -> dict[Any, Any]:
         certificate.write_text(all_of_them[slice(*first)], encoding="utf-8")
     return {
         settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+        settings.PREFECT_CLIENT_CSRF_SUPPORT_ENABLED: False,
         settings.PREFECT_API_SSL_CERT_FILE: str(certificate),
     }
 
 
 def server_folder(own_folder: Path) -> Path:
-    """Return the folder shared by the processes of one server.
+    """Return the folder shared by the processes of the test run.
 
     Args:
         own_folder: This process's folder for temporary files.
     """
-    worker = os.environ.get("PYTEST_XDIST_WORKER")  # "gw3"
-    if worker is None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
         return own_folder
-    folder = own_folder.parent / f"prefect-{int(worker.removeprefix('gw')) // _WORKERS_PER_SERVER}"
+    folder = own_folder.parent / "prefect"
     folder.mkdir(exist_ok=True)
     return folder
 
@@ -99,7 +94,7 @@ def _started(address: Path, users: TextIO) -> Iterator[None]:
         **{str(setting.name): "false" for setting in _UNUSED},
         "PREFECT_HOME": str(home),
     }
-    command = [sys.executable, "-P", ephemeral_prefect.__file__, str(port)]
+    command = [sys.executable, "-P", quiet_prefect.__file__, str(port)]
     server = subprocess.Popen(command, env=environment)
     try:
         wait_until(lambda: _answers(server, port), _START_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import logging
 import tarfile
 import zlib
@@ -24,6 +25,7 @@ from nodesweep.scaling.outcome.metrics_file import (
 )
 
 logger = logging.getLogger("nodesweep.results")
+_BLOCK_BYTES = 256 * 1024
 _MAX_HEADER_BYTES = 256 * 1024
 """Maximum size of an archive member's headers, which tarfile holds in memory.
 
@@ -89,7 +91,8 @@ def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
     budgets: list[bytes] = []
     found: tuple[int, bytes | UnusableMetrics] | None = None
     unpacked_bytes = 0
-    unpacked: Any = _BoundedReader(gzip.GzipFile(fileobj=archive))
+    # gzip reads the header byte by byte, and each read of the body has a thread for its deadline.
+    unpacked: Any = _BoundedReader(gzip.GzipFile(fileobj=io.BufferedReader(archive, _BLOCK_BYTES)))
     with tarfile.open(fileobj=unpacked, mode="r|") as tar:
         for member in tar:
             # The map of a sparse file's holes is unbounded, and its size differs from its data's.

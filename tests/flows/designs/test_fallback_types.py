@@ -77,6 +77,7 @@ def test_a_resumed_sweep_stays_on_the_type_that_its_first_job_got(
         assert report.platform.instance_type == FALLBACK
 
 
+@pytest.mark.pages
 def test_without_room_for_any_type_only_the_first_job_is_tried_until_a_resume(
     served: SimpleNamespace, config: BenchmarkConfig, full: set[str]
 ) -> None:

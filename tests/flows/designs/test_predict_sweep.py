@@ -151,6 +151,7 @@ def test_a_sweep_begun_before_short_runs_resumes_with_whole_ones(
     assert scaling_benchmark(whole, sweep_id=before.sweep_id, resume=True).missing_points == 0
 
 
+@pytest.mark.pages
 def test_what_was_measured_is_shown_if_the_confirming_run_is_refused(
     served: SimpleNamespace, config_of: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

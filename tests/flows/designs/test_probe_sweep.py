@@ -29,6 +29,7 @@ def events_of(caplog: pytest.LogCaptureFixture, event: str) -> list[Any]:
     return [each for each in map(read_event, caplog.records) if each.event == event]
 
 
+@pytest.mark.pages
 def test_probes_project_and_a_whole_run_checks(
     simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:

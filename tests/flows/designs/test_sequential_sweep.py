@@ -54,6 +54,7 @@ def test_a_resume_after_a_failed_point_asks_for_what_the_sound_sweep_would(
     assert resumed.missing_points == 0
 
 
+@pytest.mark.pages
 def test_it_runs_what_the_answer_needs_and_a_crash_between_two_decisions_loses_nothing(
     served: SimpleNamespace,
     pipeline_config: Configs,

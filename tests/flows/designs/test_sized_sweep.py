@@ -22,6 +22,7 @@ SIZED = {**SMALL, "baseline_seconds": 60}
 MODEL = {"noise_sigma": 0.0, "serial_share": 0.0, "gradient_bytes": 0, "latency_seconds": 0}
 
 
+@pytest.mark.pages
 def test_every_job_makes_the_steps_that_one_node_makes_in_the_seconds(
     simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig]
 ) -> None:

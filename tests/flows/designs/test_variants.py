@@ -44,6 +44,7 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[str, str | None]]
     return sorted(jobs)
 
 
+@pytest.mark.pages
 def test_every_variant_at_every_count_and_one_report(
     simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:

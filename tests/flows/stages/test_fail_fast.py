@@ -79,6 +79,7 @@ def nodes_of_jobs(served: SimpleNamespace, sweep: str) -> list[int]:
     return [int(job["TrainingJobName"].removeprefix(f"{sweep}-n").split("-")[0]) for job in jobs]
 
 
+@pytest.mark.pages
 def test_program_that_can_not_run_costs_one_small_job(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:

@@ -37,6 +37,7 @@ def test_warm_pool_is_reused_recorded_and_released(
         assert point.costs.warm_pool_usd is None, "an emulated node has no price"
 
 
+@pytest.mark.pages
 def test_spot_runs_are_kept_and_left_out(pipeline_config: Configs) -> None:
     spot = {"spot": {"max_wait_seconds": 7200}, "max_runtime_seconds": 600}
     report = scaling_benchmark(

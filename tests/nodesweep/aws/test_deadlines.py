@@ -117,6 +117,22 @@ def test_body_that_comes_is_whole(size: int) -> None:
         assert read[5].readinto(buffer) == len(data[:3]) and buffer.startswith(data[:3])
 
 
+def test_small_body_is_read_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    run = nodesweep.aws.deadlines._Call.run
+
+    def counted(call: Any, *arguments: Any) -> Any:
+        calls.append(call)
+        return run(call, *arguments)
+
+    with hostile_server(lambda path: Words(200, b"data", OBJECT)) as endpoint:
+        s3 = client_at(endpoint, "s3", Config(read_timeout=300))
+        body = s3.get_object(Bucket="bucket", Key="key")["Body"]
+        monkeypatch.setattr(nodesweep.aws.deadlines._Call, "run", counted)
+        assert body.read() == b"data"
+    assert len(calls) == 1
+
+
 def test_body_that_breaks_off_is_no_whole_one() -> None:
     with hostile_server(lambda path: Words(200, b"half", OBJECT, 1000)) as endpoint:
         s3 = client_at(endpoint, "s3", Config(read_timeout=300))
