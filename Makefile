@@ -15,7 +15,7 @@ PLATFORM_PORT ?= 4570
 # Container images set this variable. Without bytecode, each pytest worker and each command that a test starts would compile all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run run-slurm up down test others arithmetic slow several measured slurm production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run run-slurm up down test fast others slow several measured slurm production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -37,16 +37,18 @@ up: setup
 down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
-# Tests of the flows run first: they wait more than they compute, so they run on more workers than the two CPUs of CI's machines.
-# Tests of the arithmetic have targets of their own. Measuring their coverage takes half of their CPU time again, so only CI and
-# `make check` do it (COVERAGE=1).
+# Of the fast tests, those of flows run first (tests/conftest.py): they wait more than they compute, so that more workers than CPUs
+# are of use. COVERAGE=1, as in CI, also checks that the tests of the arithmetic cover every line, for half of their CPU time again.
 WORKERS ?= 3
-OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py) infra/local/tests
-test: setup others $(if $(COVERAGE),coverage,arithmetic)
-AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
+FAST = $(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
+test: setup $(if $(COVERAGE),others coverage,fast)
+AFTER_OTHERS = $(and $(filter test check,$(MAKECMDGOALS)),$(or $(COVERAGE),$(filter check,$(MAKECMDGOALS))),others)
+
+fast: setup
+	$(FAST)
 
 others: setup
-	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
+	$(FAST) --ignore=tests/nodesweep/scaling
 
 # Tests of control groups and of switching users, which need root. Tests that behave the same for every user are left out.
 ENGINE := infra/local/tests/engine
@@ -117,13 +119,9 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-ARITHMETIC := tests/nodesweep/scaling -m "not slow" -n 2
-arithmetic: setup | $(AFTER_OTHERS)
-	$(BIN)/pytest -q $(ARITHMETIC)
-
 # Tests of the arithmetic must cover every line and branch. Tests of tasks and flows cover the omitted modules.
 coverage: setup | $(AFTER_OTHERS)
-	$(BIN)/pytest -q $(ARITHMETIC) --cov=nodesweep.scaling --cov-branch --cov-report=
+	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 --cov=nodesweep.scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
 		--omit='nodesweep/scaling/names.py,nodesweep/scaling/report/schema.py,*/__main__.py'
 

@@ -68,6 +68,11 @@ _RAW: dict[str, Any] = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of flows first, which wait most, so that all workers end at the same time."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/flows/"))
+
+
 def pytest_collection_finish() -> None:
     """Exclude everything imported from later garbage collections, and collect as rarely as the
     command does.
