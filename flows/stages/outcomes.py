@@ -23,6 +23,7 @@ from nodesweep.scaling.outcome.logged import (
     uses_definitions,
 )
 from nodesweep.scaling.outcome.outcome import JobOutcome, kept_node_facts, read_outcome
+from nodesweep.scaling.outcome.pieces import whole_lines
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.report.failures import LINES_SHOWN
 from nodesweep.tasks.jobs.training_jobs import job_status
@@ -57,13 +58,14 @@ def collect_outcome(
     name, completed = job.name, job.completed
     metrics = backend.read_metrics(sweep, name) if completed else None
     log = backend.read_log(job, Path(config.report.directory) / sweep / names.LOGS)
-    tail = [] if completed else log_tail(log)
+    processes = point.world_size // point.nodes
+    tail = [] if completed else log_tail(whole_lines(log, processes))
     is_asked = completed and (
         needs_log(metrics, config.ends_early(point.repeat))
         or missing_metrics(job)
         or uses_definitions(job, metrics)
     )
-    logged = read_logged(job, log if is_asked else ())
+    logged = read_logged(job, whole_lines(log, processes) if is_asked else ())
     arm = config.of_arm(point.arm.name)
     utilisation = backend_of(arm.platform).read_utilisation(job)  # the arm's platform has the nodes
     point_facts = point_fields(arm.training, point, attempt)
