@@ -2,8 +2,10 @@
 
 If the programs on the nodes never find each other, every node does all of the work. T(N) is then
 T(N0), and N nodes use N/N0 times the CPU seconds. A job that does not scale for a different reason
-can look the same, so runs that confirmed their world size and nodes that were seen to be connected
-are exempt, and nothing is reported if the CPU seconds are unknown.
+can look the same, so nodes that were seen to be connected are exempt, and nothing is reported if
+the CPU seconds are unknown. Runs that confirmed their world size are exempt unless connections were
+looked for and never seen: a program can print $WORLD_SIZE and divide nothing. Runs that trained
+more samples on more nodes are exempt, too.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _CPU_MARGIN = 0.2
 _CPU = "cpu_percent"
 _REMEDY = (
     "have each rank process only its share of the work (by RANK and WORLD_SIZE, or with the "
-    "launcher that the program is written for) and print world_size=N"
+    "launcher that the program is written for)"
 )
 
 
@@ -58,13 +60,15 @@ class Metered(Protocol):
 class RepeatedCount:
     """A node count at which every node did all of the work.
 
-    `never_connected` is True if connections between the nodes were sampled but never seen.
+    `never_connected` is True if connections between the nodes were sampled but never seen, and
+    `is_confirmed` if the runs confirmed their world size.
     """
 
     nodes: int
     time_share: float
     cpu_ratio: float
     never_connected: bool
+    is_confirmed: bool
 
 
 def find_repeated(
@@ -84,19 +88,16 @@ def find_repeated(
             if point.used and point.nodes == count.nodes and CONNECTED in point.utilisation
         ]
         ratio = _cpu_ratio(points, count.nodes, base.nodes, count.seconds / base.seconds)
-        if (
-            "world_size_unconfirmed" not in count.row.flags
-            or any(connection_flags)
-            or ratio is None
-        ):
+        is_confirmed = "world_size_unconfirmed" not in count.row.flags
+        grew = (count.row.samples_ratio or 1.0) > 1 + _CPU_MARGIN
+        is_exempt = is_confirmed and (grew or not connection_flags)
+        if is_exempt or any(connection_flags) or ratio is None:
             continue
         expected = count.nodes / base.nodes
         time_share = count.seconds / base.seconds
         if time_share >= _LEAST_TIME_SHARE and abs(ratio / expected - 1) <= _CPU_MARGIN:
             found.append(
-                RepeatedCount(
-                    count.nodes, time_share, ratio, never_connected=bool(connection_flags)
-                )
+                RepeatedCount(count.nodes, time_share, ratio, bool(connection_flags), is_confirmed)
             )
     return tuple(found)
 
@@ -130,10 +131,12 @@ def _reason(repeated: Sequence[RepeatedCount], base_nodes: int) -> str:
     why = f"took {times} of the time and {cpu} the CPU seconds of {nodes_text(base_nodes)}"
     if is_seen:
         why += ", and their programs never connected to each other"
+    remedy = _REMEDY
+    if not any(each.is_confirmed for each in repeated):
+        why += ", and no run confirmed its world size"
+        remedy += " and print world_size=N"
     return sentence(
-        f"No recommendation, since the work {was} instead of divided: {at} nodes {why}, and no "
-        "run confirmed its world size",
-        _REMEDY,
+        f"No recommendation, since the work {was} instead of divided: {at} nodes {why}", remedy
     )
 
 

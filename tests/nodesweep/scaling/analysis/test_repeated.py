@@ -65,7 +65,7 @@ def test_nodes_that_never_talked_get_no_recommendation(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"confirmed": True},
+        {"confirmed": True, "connected": None},
         {"connected": 80.0},
         {"cpu": {1: 95.0, 2: 47.0}},  # each did half, and waited
         {"cpu": {1: 20.0, 2: 95.0}},  # busy waiting for each other
@@ -80,6 +80,24 @@ def test_other_jobs_that_do_not_scale_stay_what_they_were(
     assert found.recommendation is not None and found.recommendation.chosen is not None
     assert found.recommendation.chosen.nodes == 1
     assert "repeated" not in found.headline
+
+
+def test_a_world_size_that_is_only_printed_divides_nothing(
+    report: Callable[..., ScalingReport],
+    snapshot: SnapshotAssertion,
+) -> None:
+    found = report({1: 10.0, 2: 10.3}, confirmed=True)
+    assert found.recommendation is not None and found.recommendation.chosen is None
+    assert found.headline == snapshot
+
+
+def test_more_samples_on_more_nodes_are_no_repetition(
+    report: Callable[..., ScalingReport],
+) -> None:
+    """Each node trains a model of its own on its own samples."""
+    found = report({1: 10.0, 2: 10.3}, confirmed=True)
+    grown = [row.model_copy(update={"samples_ratio": float(row.nodes)}) for row in found.summary]
+    assert find_repeated(found.summary, found.points) and not find_repeated(grown, found.points)
 
 
 def test_a_job_that_scales_is_no_repetition(report: Callable[..., ScalingReport]) -> None:
