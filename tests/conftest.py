@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 from moto import mock_aws
 
+import nodesweep.aws.responses
 import nodesweep.scaling.secrets
 from nodesweep.aws.api_models import with_shared_models
 from nodesweep.configs import price_list
@@ -202,6 +203,12 @@ def no_known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         nodesweep.scaling.secrets, "_known", nodesweep.scaling.secrets._KnownSecrets()
     )
+
+
+@pytest.fixture(autouse=True)
+def no_known_silences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget which endpoints were silent: a server of another test may have had the same port."""
+    monkeypatch.setattr(nodesweep.aws.responses, "_SILENCES", {})
 
 
 @pytest.fixture(autouse=True, scope="session")
