@@ -5,6 +5,7 @@ With a loader per session, botocore's default, a run's dozen clients take 90 MB 
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +14,11 @@ import botocore.session
 
 @lru_cache(maxsize=1)
 def _reader() -> Any:
-    # From a session, so that AWS_DATA_PATH is honored.
-    return botocore.session.Session().get_component("data_loader")
+    # From a session, so that AWS_DATA_PATH is honored. It reads no profile, which may not exist.
+    own = botocore.session.Session(
+        {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
+    )
+    return own.get_component("data_loader")
 
 
 def with_shared_models(session: botocore.session.Session) -> botocore.session.Session:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
+import nodesweep.aws.api_models
 from nodesweep.aws import local_keys, local_status
 from nodesweep.aws.local_keys import ForeignPlatform, NoLocalKeys, local_session
 from nodesweep.aws.local_status import STATUS_PATH
@@ -91,6 +92,7 @@ def test_clients_need_nothing_of_the_users_own_set_up(
     local: PlatformConfig, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = access_keys(tmp_path).user
+    nodesweep.aws.api_models._reader.cache_clear()  # the first client of a process
     monkeypatch.setenv("AWS_PROFILE", "not-here")
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-user")
