@@ -116,6 +116,21 @@ def _numeric_fields(section: type[BaseModel]) -> frozenset[str]:
     )
 
 
+_BOOLEAN_WORDS = {"off": False, "no": False, "on": True, "yes": True}
+"""Words that YAML 1.1 reads as booleans, unless they are quoted."""
+
+
+@cache
+def _boolean_words(section: type[BaseModel]) -> dict[str, dict[bool, str]]:
+    """Return the fields with an allowed value such as off, and that value by its boolean."""
+    kinds = {name: _kinds(field.annotation) for name, field in section.model_fields.items()}
+    return {
+        name: {_BOOLEAN_WORDS[word]: word for word in _BOOLEAN_WORDS.keys() & kind}
+        for name, kind in kinds.items()
+        if bool not in kind
+    }
+
+
 def _spelled(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
@@ -127,10 +142,10 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _reject_booleans_as_numbers(cls, raw: Any) -> Any:
-        """Reject booleans for numeric fields by spelling them out before validation.
+    def _spell_out_booleans(cls, raw: Any) -> Any:
+        """Spell out booleans before validation: accept those meant as words, reject numbers.
 
-        pydantic accepts true as 1, and YAML reads yes as true.
+        YAML reads off as false and yes as true, and pydantic accepts true as 1.
         """
         if not isinstance(raw, dict):
             return raw
@@ -140,6 +155,9 @@ class Section(BaseModel):
             changed[name] = (
                 [_spelled(entry) for entry in value] if isinstance(value, list) else _spelled(value)
             )
+        for name, words in _boolean_words(cls).items():
+            if isinstance(value := raw.get(name), bool) and value in words:
+                changed[name] = words[value]
         return changed
 
     @field_validator("*")
