@@ -33,12 +33,14 @@ def test_a_script_gets_a_config_that_can_be_planned(folder: Path) -> None:
     made = nodesweep("init", "--script", "my code/Train_ResNet.py", "--output", "bench.yaml")
     assert made.exit_code == 0, made.output
     assert "nodesweep plan bench.yaml" in made.output
+    text = Path("bench.yaml").read_text()
     config = load_config(Path("bench.yaml"))
     assert (config.name, config.dataset, config.training.entry_point) == (
         "train-resnet",
         None,
         "Train_ResNet.py",
     )
+    assert "\n  distribution: {kind: torch_distributed, processes_per_node: 1}\n" in text
     assert config.training.source_dir == str(script.parent)
     assert config.image.context == str(REPOSITORY / "infra" / "image")
     planned = nodesweep("plan", "bench.yaml")
@@ -123,7 +125,9 @@ def test_what_torchrun_cannot_start_is_started_as_it_is(
     config = load_config(Path("nodesweep.yaml"))
     assert config.training.distribution.kind == "none"
     assert config.training.entry_point == name
-    assert "SM_CURRENT_HOST" in Path("nodesweep.yaml").read_text()
+    text = Path("nodesweep.yaml").read_text()
+    assert "SM_CURRENT_HOST" in text and "torchrun" not in text
+    assert "\n  distribution: {kind: none}\n" in text
     assert nodesweep("plan", "nodesweep.yaml").exit_code == 0
 
 
