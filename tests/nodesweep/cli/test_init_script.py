@@ -79,6 +79,27 @@ def test_a_script_that_is_not_there_is_named(folder: Path, snapshot: SnapshotAss
 
 
 @pytest.mark.parametrize(
+    ("code", "place"),
+    [("x = 1\ndef f(:\n  pass\n", "line 2: "), ("if x:\npass", "line 2: "), ("x = 1\0", ""),
+     ("return", "line 1: ")],
+)  # fmt: skip
+def test_a_script_with_a_syntax_error_is_refused(folder: Path, code: str, place: str) -> None:
+    (folder / "train.py").write_text(code)
+    refused = nodesweep("init", "--script", "train.py")
+    assert refused.exit_code == 2
+    assert "train.py" in refused.stderr and place in refused.stderr
+    assert not (folder / "nodesweep.yaml").exists()
+
+
+def test_warnings_of_the_compiler_and_other_languages_are_no_syntax_errors(folder: Path) -> None:
+    (folder / "train.py").write_text("print('\\d')")
+    (folder / "train.sh").write_text("def f(:")
+    for script in ("train.py", "train.sh"):
+        made = nodesweep("init", "--script", script, "--force")
+        assert made.exit_code == 0 and "Warning" not in made.output
+
+
+@pytest.mark.parametrize(
     ("name", "expected"),
     [("train.py", "train"), ("Train ResNet-50!.py", "train-resnet-50"),
      ("überläufe.py", "berl-ufe"),
@@ -171,7 +192,7 @@ ALONE = {
         "app/model.py": "",
         "model.py": "",
     },
-    "no python": {"app/train.py": "import ("},
+    "no python": {"app/train.py": "import model", "app/model.py": "import ("},
 }
 
 
