@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -24,7 +25,13 @@ from nodesweep.configs.installed import (
 from nodesweep.configs.models import BenchmarkConfig, launcher_section
 from nodesweep.configs.overrides import override
 from nodesweep.configs.platform import REGION
-from nodesweep.configs.section import MAY_BE_SECRET, FieldProblems, marked_fields, truncate
+from nodesweep.configs.section import (
+    MAY_BE_SECRET,
+    FieldProblems,
+    marked_fields,
+    truncate,
+    types_in,
+)
 from nodesweep.configs.strict_yaml import MAX_CHARACTERS, parse_yaml
 from nodesweep.configs.url_users import hide_url_users
 
@@ -307,6 +314,8 @@ def _explain(error: ValidationError) -> list[str]:
         elif problem["type"].startswith("union_tag_"):
             tag = problem["ctx"]["discriminator"].strip("'").removesuffix("()")
             message = f"{tag} is missing or unknown; use one of {', '.join(kinds)}"
+        else:
+            message = _in_words(problem["type"], message, field)
         is_shown = problem["type"] not in (
             "missing",
             "extra_forbidden",
@@ -317,6 +326,24 @@ def _explain(error: ValidationError) -> list[str]:
             f" {truncate(message, 600)}{got}"
         )
     return lines
+
+
+def _in_words(problem: str, message: str, field: FieldInfo | None) -> str:
+    """Return pydantic's message with the types of YAML instead of those of Python."""
+    types = set() if field is None else types_in(field.annotation)
+    items = "1, 2, 4" if int in types else "a, b"
+    if any(hasattr(each, "model_fields") for each in types):
+        items = "{key: value}"
+    example = f"such as [{items}]"
+    if problem == "tuple_type":
+        return f"Input should be a list, {example}"
+    if problem in ("dict_type", "model_type"):
+        return "Input should be a mapping, such as {key: value}"
+    if problem in ("too_short", "too_long"):
+        message = message.replace("Tuple should have", "Input should be a list with")
+        message = message.replace("Dictionary should have", "Input should be a mapping with")
+        return message.replace(" after validation", "").replace(", not 0", f", {example}")
+    return message
 
 
 def _split_variant(
@@ -421,7 +448,11 @@ def _short(value: object) -> str:
     if isinstance(value, list) and any(isinstance(each, dict) for each in value):
         return f"a list of {len(value)}"
     if isinstance(value, dict):
-        return truncate(f"a mapping of {', '.join(map(str, value)) or 'nothing'}")
+        noun = "key" if len(value) == 1 else "keys"
+        keys = truncate(f"a mapping with the {noun} {', '.join(map(str, value))}")
+        return keys if value else "an empty mapping"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     return truncate(hide_url_users(repr(value), "…"))
 
 

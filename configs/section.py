@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args
@@ -66,6 +66,11 @@ PLACEHOLDERS = frozenset(
 _UNFILLED = re.compile(r"(?<!\$)\{(\w+)\}")  # ${seed} is a shell variable
 
 
+def braced(names: Iterable[str]) -> str:
+    """Return placeholders as they are written, in alphabetical order: {nodes}, {seed}."""
+    return ", ".join(f"{{{each}}}" for each in sorted(names))
+
+
 def refuse_placeholders(field: str, text: str) -> None:
     """Raise ValueError if the text holds a placeholder that nothing would fill in.
 
@@ -74,9 +79,8 @@ def refuse_placeholders(field: str, text: str) -> None:
         text: The value to check.
     """
     if held := set(_UNFILLED.findall(text)) & PLACEHOLDERS:
-        shown = ", ".join(f"{{{each}}}" for each in sorted(held))
         raise ValueError(
-            f"{field} contains {shown}; only values of training.hyperparameters may contain"
+            f"{field} contains {braced(held)}; only values of training.hyperparameters may contain"
             " placeholders, so pass it there"
         )
 
@@ -103,17 +107,33 @@ def truncate(text: str, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _kinds(annotation: Any) -> set[Any]:
-    return {annotation}.union(*map(_kinds, get_args(annotation)))
+def types_in(annotation: Any) -> set[Any]:
+    """Return a field's annotation and everything in its brackets, at any depth."""
+    return {annotation}.union(*map(types_in, get_args(annotation)))
 
 
 @cache
 def _numeric_fields(section: type[BaseModel]) -> frozenset[str]:
     """Return the names of the fields that take numbers but no booleans."""
-    kinds = {name: _kinds(field.annotation) for name, field in section.model_fields.items()}
+    kinds = {name: types_in(field.annotation) for name, field in section.model_fields.items()}
     return frozenset(
         name for name, kind in kinds.items() if kind & {int, float} and bool not in kind
     )
+
+
+_BOOLEAN_WORDS = {"off": False, "no": False, "on": True, "yes": True}
+"""Words that YAML 1.1 reads as booleans, unless they are quoted."""
+
+
+@cache
+def _boolean_words(section: type[BaseModel]) -> dict[str, dict[bool, str]]:
+    """Return the fields with an allowed value such as off, and that value by its boolean."""
+    kinds = {name: types_in(field.annotation) for name, field in section.model_fields.items()}
+    return {
+        name: {_BOOLEAN_WORDS[word]: word for word in _BOOLEAN_WORDS.keys() & kind}
+        for name, kind in kinds.items()
+        if bool not in kind
+    }
 
 
 def _spelled(value: Any) -> Any:
@@ -127,10 +147,10 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _reject_booleans_as_numbers(cls, raw: Any) -> Any:
-        """Reject booleans for numeric fields by spelling them out before validation.
+    def _spell_out_booleans(cls, raw: Any) -> Any:
+        """Spell out booleans before validation: accept those meant as words, reject numbers.
 
-        pydantic accepts true as 1, and YAML reads yes as true.
+        YAML reads off as false and yes as true, and pydantic accepts true as 1.
         """
         if not isinstance(raw, dict):
             return raw
@@ -140,6 +160,9 @@ class Section(BaseModel):
             changed[name] = (
                 [_spelled(entry) for entry in value] if isinstance(value, list) else _spelled(value)
             )
+        for name, words in _boolean_words(cls).items():
+            if isinstance(value := raw.get(name), bool) and value in words:
+                changed[name] = words[value]
         return changed
 
     @field_validator("*")
@@ -179,7 +202,7 @@ NOT_COMPARED = Mark("may differ between compared sweeps, or is covered by a diff
 
 
 def _has_mark(field: FieldInfo, mark: Mark) -> bool:
-    return mark in field.metadata or mark in _kinds(field.annotation)
+    return mark in field.metadata or mark in types_in(field.annotation)
 
 
 def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -214,7 +237,7 @@ def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> tuple
         if _has_mark(field, mark):
             found.append(prefix + name)
             continue
-        for kind in _kinds(field.annotation):
+        for kind in types_in(field.annotation):
             if isinstance(kind, type) and issubclass(kind, Section):
                 found += marked_fields(kind, mark, f"{prefix}{name}.")
     return tuple(found)

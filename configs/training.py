@@ -19,6 +19,7 @@ from nodesweep.configs.section import (
     PLACEHOLDERS,
     Closed,
     Section,
+    braced,
     refuse_control_characters,
     refuse_placeholders,
 )
@@ -252,8 +253,8 @@ class TrainingConfig(JobFeatures):
                 unknown := set(_PLACEHOLDER.findall(scalar)) - PLACEHOLDERS
             ):
                 raise ValueError(
-                    f"hyperparameter {key!r}: unknown placeholder {sorted(unknown)}; allowed:"
-                    f" {sorted(PLACEHOLDERS)}"
+                    f"hyperparameter {key!r}: unknown placeholder {braced(unknown)}; allowed:"
+                    f" {braced(PLACEHOLDERS)}"
                 )
         return value
 

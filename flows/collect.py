@@ -52,9 +52,7 @@ def collect_sweep(
     sweep = names.sweep_of_job(sweep_id) or sweep_id
     jobs = jobs_of_sweep(config_from_parameters(locals()), sweep)
     if jobs.running:
-        logger.info(
-            "%d jobs of %s are still running: %s", len(jobs.running), sweep, ", ".join(jobs.running)
-        )
+        logger.info("sweep %s has running jobs: %s", sweep, ", ".join(jobs.running))
         return None
     config, backend = jobs.planned.config, jobs.planned.backend
     if config.training.keep_alive_seconds:

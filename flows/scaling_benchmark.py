@@ -57,6 +57,7 @@ from nodesweep.flows.stages.sweep import log_plan, run_sweep
 from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
+from nodesweep.scaling.formats import agree
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.planning.validation import validation_usd
@@ -482,12 +483,12 @@ def check_points(section: SweepConfig, result: SweepResult, is_report_shown: boo
     if done < wanted or result.given_up is not None:
         why = [] if is_report_shown else failure_lines(result.report)
         missing = (
-            f"{result.missing_points} of the planned points have no completed run; the report says"
-            " why"
+            f"{result.missing_points} of the planned points"
+            f" {agree(result.missing_points, 'has', 'have')} no completed run; the report says why"
         )
         if result.given_up is None:
             words = (
-                f"{missing}. Retry them with nodesweep run CONFIG --resume {result.sweep_id}, or"
+                f"{missing}. Retry with nodesweep run CONFIG --resume {result.sweep_id}, or"
                 " retry the flow run"
             )
         else:

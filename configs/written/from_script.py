@@ -13,11 +13,12 @@ EXAMPLE = "../infra/image/examples/plain_ddp.py"
 GIVEN_TO_NODES = "SM_HOSTS, SM_CURRENT_HOST, SM_NUM_GPUS, MASTER_ADDR and MASTER_PORT"
 """Variables in which the PyTorch toolkit describes the other nodes if there is no launcher."""
 _NAME_CHARACTERS = 20
-_DISTRIBUTION = re.compile(r"(?m)^  distribution: .*$")
+_DISTRIBUTION = re.compile(r"(?m)^  # torch_distributed .*\n  distribution: .*$")
 _PLAIN = "\n".join(
     (
-        "  distribution: {kind: none}           # started unmodified, once per node; other "
-        "launchers: docs/distribution.md",
+        "  # none starts the program unmodified, once per node. Other launchers: "
+        "docs/distribution.md",
+        "  distribution: {kind: none}",
         '  # Its environment has SM_HOSTS (["algo-1","algo-2"]), SM_CURRENT_HOST (its '
         "name), SM_NUM_GPUS, MASTER_ADDR (algo-1) and",
         "  # MASTER_PORT, but no rank: use them to divide the work. "

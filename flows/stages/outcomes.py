@@ -152,6 +152,8 @@ def _train_time_text(outcome: JobOutcome) -> str:
         contended = f"; contended: a node got {got} of the CPU that it requested"
     if projection is None:
         time = "an unknown time" if seconds is None else f"{seconds:.1f} s"
+        if outcome.train_clock == "training_phase":
+            return f"its Training phase took {time}; no train time is known{contended}"
         return f"trained for {time}{contended}"
     error = projection.error_seconds
     return (

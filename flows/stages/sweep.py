@@ -297,7 +297,7 @@ class _Sweep:
         if claim.stop_mark not in (None, self._earlier_mark):
             self._withdraw(name)
             logger.warning(
-                "sweep %s was stopped; %d jobs were not run", self.inputs.sweep_id, queue.stop()
+                "sweep %s was stopped; jobs not run: %d", self.inputs.sweep_id, queue.stop()
             )
             return None
         decision = queue.confirm(order, claim.jobs)

@@ -50,6 +50,7 @@ from nodesweep.cli.inputs import (
 )
 from nodesweep.cli.output import (
     RUN_OF_CONTEXT,
+    as_typed_here,
     open_closed_streams,
     print_event,
     print_in_any_encoding,
@@ -578,5 +579,5 @@ def show(made: ScalingReport, folder: Path) -> None:
     """Print the report's table and the path of its HTML file."""
     from nodesweep.scaling.report.render import render_terminal
 
-    print_rendered(render_terminal(made, as_typed))
+    print_rendered(render_terminal(made, as_typed_here))
     print_text(f"report: {folder / 'report.html'}")

@@ -67,8 +67,7 @@ def print_event(event: str, text: str, is_error: bool = False, **facts: Any) -> 
 
     With `--log-format json`, the message is a JSON line, like the lines of a run.
     """
-    context = click.get_current_context(silent=True)
-    text = as_typed(text, None if context is None else context.meta.get(RUN_OF_CONTEXT))
+    text = as_typed_here(text)
     if is_json_requested():
         from nodesweep.cli.views.json_lines import line_of_command
 
@@ -76,6 +75,12 @@ def print_event(event: str, text: str, is_error: bool = False, **facts: Any) -> 
     else:
         line = f"nodesweep: {escape_control_characters(text)}"
     click.echo(line, err=True)
+
+
+def as_typed_here(text: str) -> str:
+    """Return the text with commands as the user types them, with the config of the current run."""
+    context = click.get_current_context(silent=True)
+    return as_typed(text, None if context is None else context.meta.get(RUN_OF_CONTEXT))
 
 
 def is_json_requested() -> bool:

@@ -16,6 +16,7 @@ from nodesweep.launch.sagemaker.preflight.online import ACCOUNT_RULES, run_accou
 from nodesweep.launch.sagemaker.preflight.rule import RuleContext
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
+from nodesweep.scaling.formats import agree
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.find import Images, read_context
 from nodesweep.tasks.report.pricing import NoPrice, query_price
@@ -103,7 +104,8 @@ def stack(trial: Trial) -> Mapping[str, Any]:
         raise
     parts = answer["StackResources"]
     if unknown := [each for each in parts if "ResourceStatus" not in each]:
-        raise NoEvidence(f"{len(unknown)} of {len(parts)} resources of the stack have no status")
+        verb = agree(len(unknown), "has", "have")
+        raise NoEvidence(f"{len(unknown)} of {len(parts)} resources of the stack {verb} no status")
     states = {each["LogicalResourceId"]: each for each in parts}
     bad = [
         f"{name}: {state}"

@@ -100,6 +100,11 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def agree(number: int, one: str, several: str) -> str:
+    """Return the verb that agrees with a number of things, such as "was" or "were"."""
+    return one if number == 1 else several
+
+
 def one_or_more(number: int, noun: str) -> str:
     """Return a number and its noun, such as "one run" or "2 runs"."""
     return f"one {noun}" if number == 1 else pluralize(number, noun)

@@ -18,7 +18,7 @@ from nodesweep.launch.watch import JobProgress
 from nodesweep.polling import utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.arms import Arm
-from nodesweep.scaling.formats import format_usd
+from nodesweep.scaling.formats import agree, format_usd
 from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
@@ -174,7 +174,8 @@ class SweepBoard:
         planned = f"{self._config.most_jobs} points"
         if self._is_open:
             planned = f"at most {planned}"
-        words = [f"{len(done)} of {planned} of {self._sweep} have a completed run"]
+        verb = agree(len(done), "has", "have")
+        words = [f"{len(done)} of {planned} of {self._sweep} {verb} a completed run"]
         got = next((each.instance_type for each in outcomes if each.instance_type), None)
         rates = self._plan.on_type(got).usd_per_hour_by_code
         if None not in rates.values():

@@ -88,6 +88,12 @@ def test_models_are_frozen(benchmark_config: BenchmarkConfig) -> None:
         ("report", {"recommendation": {"hour_value_usd": 0}}),
         ("report", {"recommendation": {"hour_value_usd": True}}),
         ("report", {"recommendation": {"hour_value_usd": 4, "deadline_seconds": 60}}),
+        ("sweep", {"node_counts": "1,2,4"}),
+        ("sweep", {"instance_types": "ml.m5.large", "budget_usd": [None]}),
+        ("sweep", {"variants": {"a": 1}, "max_parallel_jobs": None}),
+        ("training", {"hyperparameters": {"epochs": "{epoch}{step}{nodes}"}}),
+        ("training", {"distribution": {"kind": "x", "a": 1}}),
+        ("training", {"vpc": {"subnets": [], "security_group_ids": ["sg-1"] * 6}}),
     ],
 )
 def test_bad_value_names_its_field(

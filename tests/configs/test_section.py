@@ -3,15 +3,19 @@ ignores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
+from pydantic import ValidationError
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.configs.load import ConfigError
+from nodesweep.configs.load import ConfigError, load_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import NOT_COMPARED, NOT_MEASURED, Mark, Section, marked_fields
+from nodesweep.configs.strict_yaml import parse_yaml
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling.names import config_digest
 
@@ -32,6 +36,67 @@ class Outer(Section):
 def test_a_mark_is_found_in_inner_sections_and_a_marked_section_stands_for_its_fields() -> None:
     assert sorted(marked_fields(Outer, HEAVY)) == ["number", "one.heavy", "whole"]
     assert list(marked_fields(Outer, NOT_MEASURED)) == []
+
+
+def sections(of: type[Section] = Section) -> Iterator[type[Section]]:
+    for section in of.__subclasses__():
+        yield from (section, *sections(section))
+
+
+def values(annotation: Any) -> Iterator[Any]:
+    """Yield the values of Literal types in a field's annotation."""
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    else:
+        for part in get_args(annotation):
+            yield from values(part)
+
+
+WORDS = [
+    pytest.param(section, name, word, id=f"{section.__name__}.{name}={word}")
+    for section in sections()
+    if section.__module__.startswith("nodesweep.")
+    for name, field in section.model_fields.items()
+    for word in values(field.annotation)
+    if isinstance(word, str) and isinstance(parse_yaml(word, ""), bool)
+]
+
+
+class Choice(Section):
+    answer: Literal["yes", "no"] | None = None
+    switch: bool | Literal["off"] = True
+    plain: Literal["auto"] = "auto"
+
+
+@pytest.mark.parametrize(
+    "section, name, word",
+    [*WORDS, (Choice, "answer", "yes"), (Choice, "answer", "no"), (Choice, "answer", None)],
+)
+def test_an_allowed_word_that_yaml_reads_as_a_boolean_needs_no_quotes(
+    section: type[Section], name: str, word: str | None
+) -> None:
+    wrong = set()
+    try:
+        parsed = section.model_validate(parse_yaml(f"{name}: {word or 'null'}", ""))
+        assert getattr(parsed, name) == word
+    except ValidationError as error:  # other fields of the section are required
+        wrong = {problem["loc"][0] for problem in error.errors()}
+    assert name not in wrong
+
+
+def test_the_documented_measure_off_is_among_these_words_and_can_be_set(
+    tmp_path: Path, raw_config: dict[str, Any]
+) -> None:
+    assert "TrainingConfig.measure=off" in [word.id for word in WORDS]
+    path = tmp_path / "bench.yaml"
+    path.write_text(json.dumps(raw_config))
+    assert load_config(path, ["training.measure=off"]).training.measure == "off"
+
+
+def test_other_booleans_stay_booleans() -> None:
+    assert Choice.model_validate({"switch": False}).switch is False
+    with pytest.raises(ValidationError):
+        Choice.model_validate({"plain": False})
 
 
 def test_what_decides_a_sweeps_id_and_a_comparison() -> None:

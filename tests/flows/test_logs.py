@@ -94,8 +94,9 @@ def test_logs_are_shown_from_the_platform_and_from_the_kept_files_once_it_has_en
         line for line in run(result.sweep_id, "--rank", "1").output.splitlines() if USAGE in line
     ]
     assert line.split()[1:3] == ["n2-r1-a1", "algo-2"]
-    other = run(result.sweep_id, "--nodes", "4")
-    assert other.exit_code == 1 and result.sweep_id in other.output
+    for absent in (("--nodes", "4"), ("--rank", "2"), ("--nodes", "2", "--rank", "9")):
+        other = run(result.sweep_id, *absent)
+        assert other.exit_code == 1 and result.sweep_id in other.output
 
 
 def test_followed_log_ends_with_the_sweep_or_at_its_deadline(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os.path
+import sys
+import warnings
 from pathlib import Path
 
 from nodesweep.cli.commands.code_folder import code_folder
@@ -71,7 +73,7 @@ def init_script(
         The script's path, and the notices from preflight.
 
     Raises:
-        ConfigError: The script does not exist, or an output file already exists.
+        ConfigError: The script does not exist or has a syntax error, or an output file exists.
         PreflightRefused: No job could start the script; nothing was written.
     """
     example = (SCRIPT_TEMPLATE.parent / EXAMPLE).read_bytes()
@@ -95,11 +97,30 @@ def init_script(
     notices: tuple[str, ...] = ()
     if script is not None:
         notices = _check_program(config.with_absolute_paths(folder))
+        if is_python(path) and (problem := _syntax_problem(script)):
+            version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+            if shared is None:  # jobs on this machine run the script with this Python
+                raise ConfigError(f"--script: {problem}; correct it for this {version}")
+            notices += (f"{problem}, in {version}; the nodes' Python might accept it",)
     else:
         program.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(program, example, SHARED)
     write_atomic(output, text.encode(), SHARED)
     return program, notices
+
+
+def _syntax_problem(script: Path) -> str | None:
+    """Return the place and the text of a Python script's syntax error; None if it has none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as an unknown escape sequence
+            compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = f", line {error.lineno}" if error.lineno else ""
+        return f"{script}{line}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; too deeply nested
+        return f"{script}: {error}"
+    return None
 
 
 def _check_program(config: BenchmarkConfig) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ class _LogPrinter:
         """Print the new lines of running or followed jobs, and all lines of other ended jobs."""
         for job in jobs:
             name = job.name
-            if not self._filter.matches(_key_of(name)) or name in self._done:
+            if not self._matches(_key_of(name)) or name in self._done:
                 continue
             if job.has_ended and name not in self._followed:
                 self._save(job)
@@ -190,12 +190,24 @@ class _LogPrinter:
         config = self._config.of_arm(next(named, self._config.arm_names[0]))
         return processes_per_node(config, config.node_type(config.training.instance_type))
 
+    def _matches(self, key: names.JobKey) -> bool:
+        """Return True if lines of the job are wanted, and it has the rank whose lines are."""
+        return self._filter.matches(key) and (
+            self._filter.rank is None or self._host(key) is not None
+        )
+
+    def _host(self, key: names.JobKey) -> str | None:
+        """Return the node of the wanted rank in a job; None if the job has no such rank."""
+        rank = self._filter.rank
+        assert rank is not None
+        return host_of_rank(rank, key.nodes, self._processes(key.arm))
+
     def _print_files(self, paths: Iterable[Path]) -> None:
         """Print files job by job, fewest nodes first, with the nodes' lines merged by time."""
         by_job: dict[names.JobKey, list[Path]] = {}
         for path in paths:
             key = _key_of_file(path.name)
-            if key is not None and self._filter.matches(key):
+            if key is not None and self._matches(key):
                 by_job.setdefault(key, []).append(path)
         for key, of_job in sorted(by_job.items(), key=lambda each: (each[0][1:], each[0].arm)):
             self._files += len(of_job)
@@ -216,10 +228,9 @@ class _LogPrinter:
 
     def _print(self, key: names.JobKey, line: LogLine) -> None:
         rank = self._filter.rank
-        is_its_node = rank is None or line.host == host_of_rank(
-            rank, key.nodes, self._processes(key.arm)
-        )
-        if not is_its_node or (rank is not None and rank_of(line.text) not in (None, rank)):
+        if rank is not None and (
+            line.host != self._host(key) or rank_of(line.text) not in (None, rank)
+        ):
             return
         job = f"v{key.attempt}" if key.nodes == _OF_VALIDATION else key.text
         print_text(f"{line.at} {job} {line.host} {line.text}")

@@ -32,11 +32,14 @@ def next_steps(
         config: Value of --config.
         output: Value of --output.
     """
+    from nodesweep.scaling.formats import agree
+
     sweep, folder = facts.sweep_id, directory / facts.sweep_id
     is_down = _is_down(benchmark)
     if facts.state == "incomplete":
         done = f"{or_dash(facts.points_done)} of {or_dash(facts.points_planned)} points"
-        lines = [f"sweep {sweep} is incomplete: {done} have a completed run"]
+        verb = agree(facts.points_done or 0, "has", "have")
+        lines = [f"sweep {sweep} is incomplete: {done} {verb} a completed run"]
     elif is_down:
         lines = [f"sweep {sweep} has no report: it ended before one was written"]
     else:

@@ -15,6 +15,7 @@ from nodesweep.configs.designs import RULES, DesignRules
 from nodesweep.events import STAGES, Event, Stage
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import JobKind, may_end_early, validates
+from nodesweep.scaling.formats import agree
 
 RECENT_LINES = 100
 LEAVES_JOBS = "Ctrl-C again exits at once and leaves the jobs running"
@@ -303,7 +304,9 @@ class RunState:
         else:
             words = f"ending; stopping {jobs}"
         if self.points:
-            words += f"; {done} of {len(self.points)} points are done and kept"
+            words += (
+                f"; {done} of {len(self.points)} points {agree(done, 'is', 'are')} done and kept"
+            )
         then = self.next_command(resume_command)
         return words if then is None else f"{words}. {then[0].upper()}{then[1:]}"
 

@@ -25,6 +25,7 @@ training:
   entry_point: {entry_point}
   instance_type: "{partition}-node"  # your name for this node type
   max_runtime_seconds: 3600    # sbatch --time
+  # torch_distributed starts the program with torchrun; none starts it once per node
   distribution: {distribution}
   # batch: {{policy: fixed_global, size: 256}}    # strong scaling; see docs/config.md
   hyperparameters: {{}}          # each is passed as `--name=value`, e.g. epochs: 8
@@ -68,9 +69,9 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
     if len(gpus) == len(mine.gres):
         model, node["gpus"] = min(gpus, key=lambda each: each[1])
         node |= {} if model is None else {"gpu": re.sub("[^A-Za-z0-9]+", " ", model).strip()[:40]}
-    kind = "{kind: torch_distributed, processes_per_node: 1}  # torchrun, one process per node"
+    kind = "{kind: torch_distributed, processes_per_node: 1}"
     if "gpus" in node:
-        kind = "{kind: torch_distributed}  # torchrun, one process per GPU"
+        kind = "{kind: torch_distributed}"  # one process per GPU
     found = _CLUSTER.search(run(["scontrol", "show", "config"]))
     words = re.findall("[a-z0-9]+", found[1].lower() if found else "")
     counts = [count for count in (1, 2, 4, _MOST_NODES) if count <= max(mine.nodes, 1)]
@@ -78,7 +79,7 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
         name=name,
         source_dir=json.dumps(str(top)),
         entry_point=json.dumps(program.relative_to(top).as_posix()),
-        distribution=kind if is_python else "{kind: none}  # started once per node",
+        distribution=kind if is_python else "{kind: none}",
         counts=counts,
         cluster="-".join(words)[:20].rstrip("-") or "cluster",
         folder=json.dumps(str(shared)),

@@ -29,6 +29,7 @@ from nodesweep.scaling.analysis.verdicts import (
 from nodesweep.scaling.design.base import CountAnswer, Judged, Point, Progress
 from nodesweep.scaling.design.sequential import ZONE, Sequential
 from nodesweep.scaling.formats import (
+    agree,
     counts_text,
     format_percent,
     format_ratio,
@@ -118,11 +119,11 @@ def skipped_run_notes(
             "of each (sweep.max_repeats). If the answer is worth more runs, raise it and continue "
             "with --resume."
         )
-    if progress.next_points:
+    if left := len(progress.next_points):
         yield (
-            f"The sequential design is not finished: {len(progress.next_points)} of its runs have "
-            "not been made, so it may still decide node counts that are undecided now; continue "
-            "with --resume."
+            f"The sequential design is not finished: {left} of its runs "
+            f"{agree(left, 'has', 'have')} not been made, so it may still decide node counts "
+            "that are undecided now; continue with --resume."
         )
 
 

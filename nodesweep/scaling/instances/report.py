@@ -19,7 +19,7 @@ from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.arms import Arm, Cell, arms_of, main_arm
 from nodesweep.scaling.design.predict import confirm_command
-from nodesweep.scaling.formats import format_seconds, format_usd, join_words, pluralize
+from nodesweep.scaling.formats import agree, format_seconds, format_usd, join_words, pluralize
 from nodesweep.scaling.instances.arms import (
     arms_given_up,
     cells_of,
@@ -252,7 +252,8 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
     predicted = [arm for arm in comparison.arms if arm.predicted]
     is_short = any(arm.n_projected for arm in comparison.arms)
     if predicted:
-        text += f"; {len(predicted)} of {pluralize(len(comparison.arms), 'combination')} are"
+        text += f"; {len(predicted)} of {pluralize(len(comparison.arms), 'combination')}"
+        text += f" {agree(len(predicted), 'is', 'are')}"
         text += " predicted, not measured"
         text += ", the others projected from short runs" if is_short else ""
         if comparison.chosen in predicted:

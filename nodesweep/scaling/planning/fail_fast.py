@@ -18,6 +18,7 @@ from typing import NamedTuple
 from nodesweep.configs.models import SweepConfig, TrainingConfig
 from nodesweep.configs.training import compile_metric
 from nodesweep.scaling import names
+from nodesweep.scaling.formats import agree
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.failure import memory_that_ran_out
 from nodesweep.scaling.outcome.logged import searchable
@@ -152,7 +153,7 @@ def given_up_caveat(
     left = sum(point not in tried for point in planned)
     reason = reason_to_give_up(sorted(outcomes, key=lambda outcome: outcome.created_at or ""))
     return (
-        f"{left} of {len(planned)} planned points were not run: {reason}."
+        f"{left} of {len(planned)} planned points {agree(left, 'was', 'were')} not run: {reason}."
         if left and reason
         else None
     )

@@ -20,6 +20,7 @@ from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.speedup import SummaryRow, is_unconfirmed
 from nodesweep.scaling.design.registry import judged_by
 from nodesweep.scaling.formats import (
+    agree,
     format_percent,
     format_seconds,
     format_speedup,
@@ -239,8 +240,8 @@ def _failures(evidence: CaveatInputs) -> Iterator[str]:
     missing = [nodes for nodes, repeat in evidence.planned if (nodes, repeat) not in run]
     if missing:
         yield (
-            f"{len(missing)} of {len(evidence.planned)} planned points were not run, at"
-            f" {_nodes(missing)}."
+            f"{len(missing)} of {len(evidence.planned)} planned points"
+            f" {agree(len(missing), 'was', 'were')} not run, at {_nodes(missing)}."
         )
 
 

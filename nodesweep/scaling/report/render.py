@@ -69,6 +69,7 @@ from nodesweep.scaling.report.terminal import render_terminal
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 __all__ = [
     "render_csv",
@@ -86,6 +87,7 @@ _OF_TYPES = frozenset({"types", "frontier"})
 _IN_SECTIONS = _OF_TYPES | {"parts"}
 FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
 """Columns that split_table() shows first, in order of importance."""
+_CODE = re.compile(r"`([^`]+)`")
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b)")
 
 
@@ -311,7 +313,7 @@ class _Verbatim(str):
 @lru_cache(maxsize=1)
 def _html() -> Environment:
     environment = _environment(autoescape=True)
-    environment.filters["keep_units"] = _keep_units
+    environment.filters["prose"] = _prose
     return environment
 
 
@@ -332,9 +334,12 @@ def _environment(**options: Any) -> Environment:
     )
 
 
-def _keep_units(text: str) -> str:
-    """Return the text with no line break between a number and its unit."""
-    return _UNIT_SPACE.sub("\N{NO-BREAK SPACE}", text)
+def _prose(text: str) -> Markup:
+    """Return a text as HTML: `commands` as code, and numbers and units on the same line."""
+    from markupsafe import Markup, escape
+
+    line = _UNIT_SPACE.sub("\N{NO-BREAK SPACE}", str(escape(text)))
+    return Markup(_CODE.sub(r"<code>\1</code>", line))
 
 
 def _markdown_text(value: object) -> str:

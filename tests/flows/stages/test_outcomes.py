@@ -66,6 +66,22 @@ def test_a_part_of_a_number_that_the_platform_kept_does_not_count_and_is_said(
     assert "val_loss=9.1e-05" in warning.getMessage() and REGEX in warning.getMessage()
 
 
+def test_the_time_of_a_phase_is_not_called_the_time_of_the_training(
+    collect: Callable[..., JobOutcome],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    caplog.set_level(logging.INFO)
+    outcome = collect("epoch 1", {})
+    assert outcome.train_clock == "training_phase"
+    outcomes.log_outcome(outcome)
+    assert "trained for" not in caplog.text
+    assert f"Training phase took {outcome.clocks.train_seconds:.1f} s" in caplog.text
+    outcomes.log_outcome(collect("epoch 1", {**WHOLE, "world": {"world_size": 2}}))
+    assert "trained for 50.0 s" in caplog.text
+
+
 def test_a_whole_number_counts(collect: Callable[..., JobOutcome]) -> None:
     outcome = collect("val_loss=9.1", WHOLE)
     assert (outcome.logged["final_metric"], outcome.cut_numbers) == (9.1, ())

@@ -33,12 +33,14 @@ def test_a_script_gets_a_config_that_can_be_planned(folder: Path) -> None:
     made = nodesweep("init", "--script", "my code/Train_ResNet.py", "--output", "bench.yaml")
     assert made.exit_code == 0, made.output
     assert "nodesweep plan bench.yaml" in made.output
+    text = Path("bench.yaml").read_text()
     config = load_config(Path("bench.yaml"))
     assert (config.name, config.dataset, config.training.entry_point) == (
         "train-resnet",
         None,
         "Train_ResNet.py",
     )
+    assert "\n  distribution: {kind: torch_distributed, processes_per_node: 1}\n" in text
     assert config.training.source_dir == str(script.parent)
     assert config.image.context == str(REPOSITORY / "infra" / "image")
     planned = nodesweep("plan", "bench.yaml")
@@ -74,6 +76,27 @@ def test_a_script_that_is_not_there_is_named(folder: Path, snapshot: SnapshotAss
     assert refused.exit_code == 2
     assert refused.output == snapshot
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "place"),
+    [("x = 1\ndef f(:\n  pass\n", "line 2: "), ("if x:\npass", "line 2: "), ("x = 1\0", ""),
+     ("return", "line 1: ")],
+)  # fmt: skip
+def test_a_script_with_a_syntax_error_is_refused(folder: Path, code: str, place: str) -> None:
+    (folder / "train.py").write_text(code)
+    refused = nodesweep("init", "--script", "train.py")
+    assert refused.exit_code == 2
+    assert "train.py" in refused.stderr and place in refused.stderr
+    assert not (folder / "nodesweep.yaml").exists()
+
+
+def test_warnings_of_the_compiler_and_other_languages_are_no_syntax_errors(folder: Path) -> None:
+    (folder / "train.py").write_text("print('\\d')")
+    (folder / "train.sh").write_text("def f(:")
+    for script in ("train.py", "train.sh"):
+        made = nodesweep("init", "--script", script, "--force")
+        assert made.exit_code == 0 and "Warning" not in made.output
 
 
 @pytest.mark.parametrize(
@@ -123,7 +146,9 @@ def test_what_torchrun_cannot_start_is_started_as_it_is(
     config = load_config(Path("nodesweep.yaml"))
     assert config.training.distribution.kind == "none"
     assert config.training.entry_point == name
-    assert "SM_CURRENT_HOST" in Path("nodesweep.yaml").read_text()
+    text = Path("nodesweep.yaml").read_text()
+    assert "SM_CURRENT_HOST" in text and "torchrun" not in text
+    assert "\n  distribution: {kind: none}\n" in text
     assert nodesweep("plan", "nodesweep.yaml").exit_code == 0
 
 
@@ -167,7 +192,7 @@ ALONE = {
         "app/model.py": "",
         "model.py": "",
     },
-    "no python": {"app/train.py": "import ("},
+    "no python": {"app/train.py": "import model", "app/model.py": "import ("},
 }
 
 

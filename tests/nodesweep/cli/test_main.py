@@ -397,7 +397,8 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     failed = report.points[0].model_copy(
         update={"status": "Failed", "reason": "exit code 1", "log_tail": ["algo-1: CUDA error"]}
     )
-    report = report.model_copy(update={"points": [failed, *report.points[1:]]})
+    repeat = "`nodesweep run CONFIG --resume bench` repeats the contended runs."
+    report = report.model_copy(update={"points": [failed, *report.points[1:]], "headline": repeat})
     missing = PointsMissing("as Prefect keeps it")
     missing.result = SweepResult("bench", report, tmp_path, 4, 1)
 
@@ -411,6 +412,7 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     assert f"report: {tmp_path / 'report.html'}" in done.stdout
     assert done.output.endswith(done.stderr)
     assert done.output.count("CUDA error") == 1
+    assert f"`nodesweep run {LOCAL} --resume bench`" in " ".join(done.stdout.split())
     assert plain(done.stderr, config=LOCAL) == snapshot
 
 

@@ -13,6 +13,7 @@ from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR
 from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import (
+    agree,
     format_seconds,
     format_usd,
     format_value,
@@ -141,7 +142,7 @@ def _caption(report: ScalingReport, in_usd: bool) -> str:
 def _not_drawn(missing: Sequence[int]) -> str:
     if len(missing) > _MAX_NAMED:
         return f"{len(missing)} node counts are not shown: cost unknown."
-    verb = "is" if len(missing) == 1 else "are"
+    verb = agree(len(missing), "is", "are")
     return f"{join_words([*missing[:-1], nodes_text(missing[-1])])} {verb} not shown: cost unknown."
 
 

@@ -23,14 +23,19 @@ CPUS = "small|up|infinite|1-infinite|0/1/0/1|16|64000|(null)\n"
 
 
 def write(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, sinfo: str, script: str, cluster: str = "Alps_2"
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    sinfo: str,
+    script: str,
+    cluster: str = "Alps_2",
+    code: str = "print('train_seconds=1')\n",
 ) -> Any:
     answers = {"sinfo": sinfo, "scontrol": f"ClusterName             = {cluster}\n"}
     monkeypatch.setattr(starter, "run", lambda command: answers[command[0]])
     monkeypatch.chdir(folder)
     program = folder / "code" / script
     program.parent.mkdir()
-    program.write_text("print('train_seconds=1')\n")
+    program.write_text(code)
     shared = str(folder / "shared")
     return CliRunner().invoke(main, ["init", "--script", f"code/{script}", "--slurm", shared])
 
@@ -52,6 +57,14 @@ def test_a_config_describes_the_cluster(
     assert text.replace(str(tmp_path), "FOLDER") == snapshot
     config = load_config(tmp_path / "nodesweep.yaml")
     assert config.platform.launcher == "slurm" and not config.platform.problems(config)
+
+
+def test_a_syntax_error_of_this_python_is_a_notice_since_the_nodes_might_have_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = write(monkeypatch, tmp_path, CPUS, "train.py", code="def f(:\n")
+    assert done.exit_code == 0, done.output
+    assert "notice: code/train.py, line 1: " in done.output
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_the_box_on_top_has_the_counts_and_the_command(make_outcome, make_report
     assert report.headline == snapshot
     page = render_html(report)
     assert '<p class="chosen">2 or 4 nodes</p>' in page
-    assert command in page
+    assert f"<code>{command}</code> repeats" in page
     assert report.headline.partition("`")[0] in render_markdown(report).replace("\\", "")
     assert ScalingReport.model_validate_json(render_json(report)) == report
     console = Console(width=300, no_color=True)
