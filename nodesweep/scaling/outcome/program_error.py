@@ -39,6 +39,11 @@ _NOT_THE_USERS = (
     "<",
     "/bin/torchrun",
     "importlib/",
+    "/opt/nodesweep/",
+    *(
+        f"/nodesweep_{name}.py"  # a program can have its own copy of a measuring file
+        for name in ("budget", "clock", "exchange", "flops", "laps", "measure", "network", "start")
+    ),
 )
 _CODE = re.compile(r".*/ml/code/")
 _PARSER = re.compile(r"(?P<program>[\w.-]+): error: ")
@@ -124,6 +129,13 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         (
             "mpirun reaches other nodes by ssh, under the names in SM_HOSTS, and needs an SSH"
             " server on each: training.distribution: {kind: mpi} starts them and names the nodes"
+        ),
+    ),
+    (
+        re.compile(r"Connection (?:closed|reset) by peer|remote process exited", re.IGNORECASE),
+        (
+            "the rank at the other end of this connection ended first, and this rank wrote no"
+            " other error: read the log of the other nodes, and look for a rank that exits early"
         ),
     ),
     (
@@ -253,7 +265,7 @@ def find_program_error(
         return ProgramError(said=said, where=_where(texts, waited[-1]), advice=_COLLECTIVE_ADVICE)
     if errors:
         said = texts[errors[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said=said, where=_where(texts, errors[-1]))
+        return ProgramError(said=said, where=_where(texts, errors[-1]), advice=_advice(said))
     if rank is not None and exit_code:
         said = f"rank {rank} exited with code {exit_code} and wrote no error"
         return ProgramError(said=said, where=program)
