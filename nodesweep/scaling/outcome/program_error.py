@@ -191,7 +191,7 @@ class ProgramError(Part):
     said: str = Field(
         description=(
             "The last error that the program itself wrote, or the way its process ended; if "
-            "neither is known, the error that its launcher reported."
+            "neither is known, the error that its launcher reported, or the program's last line."
         )
     )
     where: str | None = Field(
@@ -276,6 +276,12 @@ def launcher_error(line: str) -> ProgramError:
     """Return an error of the launcher itself, with a remedy if there is one."""
     message = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
     return ProgramError(said=message, advice=_advice(message))
+
+
+def last_words(line: str) -> ProgramError:
+    """Return the last line of a program that reported no error, such as a shell script."""
+    text = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
+    return ProgramError(said=f"the program's last line was: {text}", advice=_advice(text))
 
 
 def failure_cause(reason: str | None, error: ProgramError | None) -> str:

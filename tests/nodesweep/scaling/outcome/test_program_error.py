@@ -119,6 +119,21 @@ def test_frames_of_nodesweeps_files_are_not_the_users(folder: str, path: str) ->
     assert error is not None and error.where == "bwd.py, line 8"
 
 
+def test_a_shell_script_without_an_error_is_known_by_its_last_line(
+    snapshot: SnapshotAssertion,
+) -> None:
+    lines = [
+        "algo-1: fetching",
+        "algo-1: ./fail.sh: line 4: cd: data: No such file or directory",
+        "algo-1: 2026-11-29 12:28:38,645 sagemaker-training-toolkit ERROR    Reporting training"
+        " FAILURE",
+    ]
+    reason = f'{SHORTENED} ""\nCommand "/bin/sh -c ./fail.sh ", exit code: 1'
+    assert read_failure(reason, lines).error == snapshot
+    assert read_failure("InternalServerError: retry", lines).error is None
+    assert read_failure(reason, lines, failed=False).error is None
+
+
 def test_same_cause_whatever_differs_from_point_to_point(snapshot: SnapshotAssertion) -> None:
     def cause(nodes: int) -> str:
         error = ProgramError(
