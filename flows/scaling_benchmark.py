@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 from prefect import flow
+from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
 
 from nodesweep.configs.load import check_directories, parse_config
@@ -59,6 +60,7 @@ from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import agree
 from nodesweep.scaling.job import ResolvedInputs
+from nodesweep.scaling.planning.fail_fast import is_programs_fault
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.report import ScalingReport
@@ -486,16 +488,22 @@ def check_points(section: SweepConfig, result: SweepResult, is_report_shown: boo
             f"{result.missing_points} of the planned points"
             f" {agree(result.missing_points, 'has', 'have')} no completed run; the report says why"
         )
-        if result.given_up is None:
+        points = (*result.report.points, *result.report.other_points)
+        if result.given_up is not None or any(map(is_programs_fault, points)):
+            given_up = f"the sweep was abandoned: {result.given_up}; " if result.given_up else ""
             words = (
-                f"{missing}. Retry with nodesweep run CONFIG --resume {result.sweep_id}, or"
-                " retry the flow run"
-            )
-        else:
-            words = (
-                f"the sweep was abandoned: {result.given_up}; {missing}. Fix the cause and start a"
+                f"{given_up}{missing}. Fix the cause and start a"
                 " new sweep, which runs all points: nodesweep run CONFIG. --resume would rerun the"
                 " failed points with the original code, image and data"
+            )
+        else:
+            run = FlowRunContext.get()
+            is_deployed = (
+                run is not None and run.flow_run is not None and run.flow_run.deployment_id
+            )
+            words = (
+                f"{missing}. Retry with nodesweep run CONFIG --resume {result.sweep_id}"
+                f"{', or retry the flow run' if is_deployed else ''}"
             )
         error = PointsMissing(words + "".join(f"\n{line}" for line in why))
         error.result = result

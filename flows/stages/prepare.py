@@ -24,6 +24,7 @@ from nodesweep.flows.stages.validation import Validation, log_engine
 from nodesweep.launch.registry import Backend
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
+from nodesweep.scaling.formats import join_words
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.report.sources import at_start_text
 from nodesweep.scaling.rules.rule import Requirements
@@ -51,7 +52,7 @@ from nodesweep.tasks.image.packages import (
     read_requirements,
     write_layer,
 )
-from nodesweep.tasks.jobs.source import LocalCode, code_uri
+from nodesweep.tasks.jobs.source import LocalCode, changed_files, code_uri
 
 logger = logging.getLogger("nodesweep.prepare")
 _OF_DATASET, _OF_IMAGE = (
@@ -60,6 +61,8 @@ _OF_DATASET, _OF_IMAGE = (
 )
 
 
+_FILES_NAMED = 3
+"""Maximum number of changed files that a message names."""
 _VERSIONED = ("nodesweep", "boto3", "prefect", "great-expectations")
 
 
@@ -186,17 +189,16 @@ class Preparation:
         training = self.config.training
         if training.source_dir is None or inputs.source_uri is None:
             return None
+        has_requirements = "image_base_uri" not in provenance
         try:
-            is_same = inputs.source_uri == code_uri(
-                self.backend, self.code, with_requirements="image_base_uri" not in provenance
-            )
+            if inputs.source_uri == code_uri(self.backend, self.code, has_requirements):
+                return None
+            files = changed_files(self.backend, self.code, inputs.source_uri, has_requirements)
         except PreflightRefused as error:
             return error.problems[0]
-        return (
-            None
-            if is_same
-            else f"training.source_dir: the code in {training.source_dir} has changed"
-        )
+        more = [f"{len(files) - _FILES_NAMED} more"] if len(files) > _FILES_NAMED else []
+        named = f": {join_words([*files[:_FILES_NAMED], *more])}" if files else ""
+        return f"training.source_dir: the code in {training.source_dir} has changed{named}"
 
     def _data_change(self, provenance: Mapping[str, Any]) -> str | None:
         """Return the change to a local dataset, if any; check_same_objects() is for those in S3."""

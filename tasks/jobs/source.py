@@ -184,6 +184,38 @@ def code_uri(backend: Backend, code: LocalCode, with_requirements: bool) -> str:
     return backend.code_uri(_key(backend, code.pack(with_requirements)))
 
 
+def changed_files(
+    backend: Backend, code: LocalCode, source_uri: str, with_requirements: bool
+) -> list[str]:
+    """Return the files that were added, changed or deleted since the code was uploaded.
+
+    The list is empty if the uploaded archive can't be read, and on a cluster, which keeps none.
+
+    Raises:
+        PreflightRefused: the code cannot be packed; see pack().
+    """
+    prefix = f"{backend.platform.prefix}/code/"
+    name = source_uri.rpartition(f"/{prefix}")[2]
+    body = None
+    if name.endswith(".tar.gz"):
+        with best_effort("unknown which files of the code have changed"):
+            body = backend.store.get(f"{prefix}{name}")
+    if body is None or backend.code_uri(_key(backend, body)) != source_uri:
+        return []
+    before, now = _contents(body), _contents(code.pack(with_requirements))
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+
+
+def _contents(packed: bytes) -> dict[str, tuple[int, bytes]]:
+    """Return the mode and the content of each packed file."""
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+        return {
+            member.name: (member.mode, file.read())
+            for member in archive
+            if (file := archive.extractfile(member)) is not None
+        }
+
+
 def _key(backend: Backend, packed: bytes) -> str:
     return names.source_key(backend.platform.prefix, hashlib.sha256(packed).hexdigest())
 

@@ -41,6 +41,8 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
     assert measure(config, resume=True).sweep_id == sweep, "nothing has changed"
     before = jobs(served, sweep)
     program.write_text("print('mended')\n")
+    for name in ("a.py", "b.py", "c.py"):
+        (tmp_path / "code" / name).touch()
     pd.DataFrame({"label": [7]}).to_parquet(tmp_path / "data" / "b.parquet")
     (tmp_path / "image" / "Dockerfile").write_text("FROM scratch\nLABEL other=1\n")
     with pytest.raises(InputsChanged) as raised:
@@ -48,7 +50,7 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
     message, code = explain(raised.value)
     assert code == 2 and jobs(served, sweep) == before
     for word in (
-        "training.source_dir: ",
+        " has changed: a.py, b.py, c.py and 1 more\n",
         "dataset.source: ",
         "image.context: ",
         "--as-started",

@@ -20,6 +20,7 @@ from sagemaker_emulator.builds.service import Builds
 from sagemaker_emulator.sagemaker.service import sagemaker_service
 from sagemaker_emulator.training.batch import Batch
 from sagemaker_emulator.training.plans import TrainingPlans
+from sagemaker_emulator.training.service_quotas import quota_service
 
 _HEAD = """\
 # Operations of the local platform
@@ -138,6 +139,7 @@ def _own_services() -> list[JsonService]:
         sagemaker_service(nothing, nothing, plans, nothing),
         builds.service(),
         Batch(nothing, nothing, nothing).service(),
+        quota_service({}),
     ]
 
 

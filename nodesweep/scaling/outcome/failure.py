@@ -17,6 +17,7 @@ from nodesweep.scaling.outcome.program_error import (
     CONSEQUENCE,
     ProgramError,
     find_program_error,
+    last_words,
     launcher_error,
 )
 from nodesweep.scaling.outcome.program_log import ProgramLog, find_program_lines
@@ -66,6 +67,8 @@ _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
 _PLATFORM = re.compile(r"(?:algo-[1-9]\d*: )?\[platform\] ")
 # nodesweep_exchange.py writes it before the program starts; its errors are not the program's.
 _NOT_TIMED = "nodesweep: all-reduces were not timed: "
+# The toolkit reports this for a program that is not Python, such as a shell script.
+_NO_MESSAGE = 'ErrorMessage ""'
 _SAID_CHARACTERS = 200
 
 
@@ -147,6 +150,8 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
         _, node, text = max(launchers)
         error = launcher_error(text)
         own.append(_Line(node, text, text if node is None else f"{node}: {text}"))
+    if error is None and own and _NO_MESSAGE in (reason or ""):
+        error = last_words(own[-1].text)
     return FailureLog(
         host,
         _last_lines(own or [line for line in lines if host in (None, line.host)]),

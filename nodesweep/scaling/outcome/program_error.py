@@ -39,6 +39,11 @@ _NOT_THE_USERS = (
     "<",
     "/bin/torchrun",
     "importlib/",
+    "/opt/nodesweep/",
+    *(
+        f"/nodesweep_{name}.py"  # a program can have its own copy of a measuring file
+        for name in ("budget", "clock", "exchange", "flops", "laps", "measure", "network", "start")
+    ),
 )
 _CODE = re.compile(r".*/ml/code/")
 _PARSER = re.compile(r"(?P<program>[\w.-]+): error: ")
@@ -127,6 +132,13 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
     ),
     (
+        re.compile(r"Connection (?:closed|reset) by peer|remote process exited", re.IGNORECASE),
+        (
+            "the rank at the other end of this connection ended first, and this rank wrote no"
+            " other error: read the log of the other nodes, and look for a rank that exits early"
+        ),
+    ),
+    (
         re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE),
         (
             "another process on the node already listens on this port: give the launcher "
@@ -179,7 +191,7 @@ class ProgramError(Part):
     said: str = Field(
         description=(
             "The last error that the program itself wrote, or the way its process ended; if "
-            "neither is known, the error that its launcher reported."
+            "neither is known, the error that its launcher reported, or the program's last line."
         )
     )
     where: str | None = Field(
@@ -253,7 +265,7 @@ def find_program_error(
         return ProgramError(said=said, where=_where(texts, waited[-1]), advice=_COLLECTIVE_ADVICE)
     if errors:
         said = texts[errors[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said=said, where=_where(texts, errors[-1]))
+        return ProgramError(said=said, where=_where(texts, errors[-1]), advice=_advice(said))
     if rank is not None and exit_code:
         said = f"rank {rank} exited with code {exit_code} and wrote no error"
         return ProgramError(said=said, where=program)
@@ -264,6 +276,12 @@ def launcher_error(line: str) -> ProgramError:
     """Return an error of the launcher itself, with a remedy if there is one."""
     message = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
     return ProgramError(said=message, advice=_advice(message))
+
+
+def last_words(line: str) -> ProgramError:
+    """Return the last line of a program that reported no error, such as a shell script."""
+    text = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
+    return ProgramError(said=f"the program's last line was: {text}", advice=_advice(text))
 
 
 def failure_cause(reason: str | None, error: ProgramError | None) -> str:

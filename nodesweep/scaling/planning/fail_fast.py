@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from nodesweep.configs.models import SweepConfig, TrainingConfig
 from nodesweep.configs.training import compile_metric
@@ -159,7 +159,19 @@ def given_up_caveat(
     )
 
 
-def is_programs_fault(outcome: JobOutcome) -> bool:
+class Ended(Protocol):
+    """A run that has ended: a JobOutcome or a Point."""
+
+    @property
+    def status(self) -> str:
+        """Completed, Failed or Stopped."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it did not complete; None if it did."""
+
+
+def is_programs_fault(outcome: Ended) -> bool:
     """Return True if the job failed because of the program or its inputs."""
     return outcome.status == "Failed" and (outcome.reason or "").startswith(_PROGRAMS_FAULT)
 

@@ -175,7 +175,11 @@ def test_plan_asks_the_account_only_with_online(served: SimpleNamespace) -> None
     assert "notice" not in plan_command(served.endpoint).output
     online = plan_command(served.endpoint, "--online", *own)
     assert online.exit_code == 0
-    assert "notice: quota, " in online.output
+    assert "notice: network, role and price" in online.output
+    largest = ("--set", "sweep.node_counts=[1, 16]", "--set", "sweep.max_parallel_jobs=1")
+    refused = plan_command(served.endpoint, "--online", *own, *largest)
+    assert refused.exit_code == 3
+    assert "for training job usage' is 8, but the sweep needs 16 " in refused.output
     assert "notice: platform.bucket: nodesweep-local " in online.output
 
 
@@ -184,7 +188,7 @@ def test_plan_shows_how_nodes_of_aws_can_be_had(served: SimpleNamespace) -> None
     sold = ("--set", "training.instance_type=ml.m5.large")
     assert "on demand: " not in plan_command(served.endpoint, *own, *sold).output
     online = plan_command(served.endpoint, "--online", *own, *sold).output
-    assert "on demand: quota unknown (the endpoint does not support servicequotas:" in online
+    assert "on demand: quota not listed" in online
     assert "training plan: not available" in online
 
 

@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
+from prefect.context import FlowRunContext
+from syrupy.assertion import SnapshotAssertion
 
 import nodesweep.configs.models
 import nodesweep.flows.scaling_benchmark
@@ -270,6 +272,24 @@ def test_min_points_decides_whether_a_run_with_gaps_is_done(
     else:
         with pytest.raises(PointsMissing, match=f"^{missing} of"):
             check_points(config.sweep, result)
+
+
+@pytest.mark.parametrize("is_deployed", [False, True])
+@pytest.mark.parametrize("reason", ["CapacityError: none", "AlgorithmError: IndexError"])
+def test_a_fault_of_the_program_is_fixed_and_other_failures_are_retried(
+    reason: str,
+    is_deployed: bool,
+    make_config: Configs,
+    snapshot: SnapshotAssertion,
+) -> None:
+    point = SimpleNamespace(status="Failed", reason=reason)
+    report: Any = SimpleNamespace(points=(point,), other_points=())
+    result = SweepResult("bench-20261120000000-01234567", report, Path(), 1, 1)
+    run: Any = SimpleNamespace(deployment_id="deployed" if is_deployed else None)
+    context = FlowRunContext.model_construct(flow_run=run)
+    with context, pytest.raises(PointsMissing) as raised:
+        check_points(make_config().sweep, result, is_report_shown=True)
+    assert str(raised.value) == snapshot
 
 
 def test_refused_budget_is_an_event(

@@ -4,6 +4,8 @@ import io
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -15,9 +17,11 @@ from nodesweep.scaling import names
 from nodesweep.tasks.jobs import source
 from nodesweep.tasks.jobs.source import (
     LocalCode,
+    changed_files,
     is_code_proven,
     mark_code_proven,
     pack,
+    upload_source,
 )
 from tests.plain import plain
 
@@ -42,6 +46,29 @@ def test_pack_gives_the_same_bytes_each_time(code: Path) -> None:
     first = pack(code, "train.py")
     (code / "train.py").touch()
     assert pack(code, "train.py") == first
+
+
+def test_changed_files_are_found_in_the_archive_that_was_sent(
+    code: Path, make_config: Callable[..., BenchmarkConfig], tmp_path: Path
+) -> None:
+    store = FolderStore(tmp_path / ".store")
+    backend: Any = SimpleNamespace(
+        platform=SimpleNamespace(prefix=store.prefix),
+        store=store,
+        code_uri=lambda key: f"s3://bucket/{key}",
+        send_code=lambda key, body: store.put(key, body) and f"s3://bucket/{key}",
+    )
+    local = LocalCode.of(make_config(training={"source_dir": str(code)}))
+    sent = upload_source(backend, local, True)
+    assert changed_files(backend, local, sent, True) == []
+    (code / "train.py").chmod(0o755)
+    (code / "new.py").touch()
+    (code / "pkg" / "model.py").unlink()
+    changed = ["new.py", "pkg/model.py", "train.py"]
+    assert changed_files(backend, local, sent, True) == changed
+    assert changed_files(backend, local, "/shared/code/0123-4567", True) == []
+    store.put(sent.removeprefix("s3://bucket/"), b"damaged")
+    assert changed_files(backend, local, sent, True) == []
 
 
 def test_missing_entry_point_is_refused(

@@ -6,7 +6,7 @@ To add a backend, write a module and add a row to `BACKENDS`. Engines are only i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sagemaker_emulator.api.access import access_keys
 from sagemaker_emulator.api.in_process import ClientFactory
@@ -23,6 +23,7 @@ from sagemaker_emulator.server.contract import ServerConfig, ServerStartError
 from sagemaker_emulator.settings import SettingsError
 from sagemaker_emulator.state.files import RecordStore
 from sagemaker_emulator.training.runner import EngineTrainingRunner, JobRunner
+from sagemaker_emulator.training.service_quotas import most_nodes
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Backend:
     """Registry that images are pushed to, or None if images are only registered in ECR."""
     kept_metrics: NodeMetricsStore | None = None
     """Keeps node metrics across restarts, or None to lose them."""
+    most_nodes: Mapping[str, int] = field(default_factory=dict)
+    """Largest number of nodes of a job by instance type; empty if there is no limit."""
     is_simulated: bool = False
     """True if roles, networks and images of other accounts are accepted by name."""
 
@@ -85,6 +88,7 @@ def with_real_nodes(
         lambda clients: EngineProcessingRunner(services(clients)),
         room=room,
         registry=registry,
+        most_nodes=most_nodes(engine.capacity_problem),
         kept_metrics=kept_metrics,
     )
 

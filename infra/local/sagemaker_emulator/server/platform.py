@@ -39,6 +39,7 @@ from sagemaker_emulator.state.s3_snapshot import S3Snapshot
 from sagemaker_emulator.training.batch import Batch
 from sagemaker_emulator.training.manager import TrainingJobs
 from sagemaker_emulator.training.plans import TrainingPlans
+from sagemaker_emulator.training.service_quotas import quota_service
 
 
 class Platform:
@@ -101,6 +102,8 @@ class Platform:
         sagemaker = sagemaker_service(self._jobs, self._processing, self._plans, clients)
         self._batch = Batch(batch, self._account_id, sagemaker)
         self.front.add_services([sagemaker, self._builds.service(), self._batch.service()])
+        if backend.most_nodes:
+            self.front.add_services([quota_service(backend.most_nodes)])
 
     def start(self) -> None:
         """Restore the state of the last server, then track changes and accept jobs."""

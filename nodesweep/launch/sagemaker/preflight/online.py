@@ -27,8 +27,15 @@ from nodesweep.scaling.rules.rule import Facts, Findings, combine
 
 
 def _on_aws_nodes(facts: Facts) -> bool:
-    """Return True for AWS nodes; emulated ones use no quota and no role."""
+    """Return True for AWS nodes; emulated ones use no role."""
     return not facts.instance.emulated
+
+
+def _nodes_in_use(facts: Facts) -> tuple[int, int]:
+    """Return the most jobs and nodes that are counted together; emulated jobs wait to fit."""
+    if facts.instance.emulated:
+        return 1, facts.max_nodes
+    return facts.config.sweep.max_parallel_jobs, facts.peak_nodes
 
 
 def _in_a_vpc(facts: Facts) -> bool:
@@ -72,8 +79,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             lambda rule_input: quota.judge_quotas(
                 rule_input.facts.training,
                 rule_input.response,
-                rule_input.facts.config.sweep.max_parallel_jobs,
-                rule_input.facts.peak_nodes,
+                *_nodes_in_use(rule_input.facts),
                 rule_input.facts.max_nodes,
                 rule_input.facts.peak_nodes_together,
             ),
@@ -89,7 +95,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             "usage*, and with validation on Spark also *TYPE for processing job usage*"
         ),
         query=quota.query_quotas,
-        needed=_on_aws_nodes,
+        needed=lambda facts: True,
         refuses=(
             "a quota for the type, or *Number of instances across all training jobs*, that is "
             "below the maximum number of nodes in use simultaneously (the sum of the "
@@ -344,7 +350,7 @@ def run_account_rules(
         found = list(pool.map(lambda rule: evaluate(rule, context), applicable))
     if facts.instance.emulated:
         name = facts.instance.instance_type
-        message = f"quota, network, role and price were not checked: {name} is an emulated node"
+        message = f"network, role and price were not checked: {name} is an emulated node"
         found.insert(0, Findings(notices=(message,)))
     return combine(found)
 

@@ -18,6 +18,7 @@ from nodesweep.scaling.outcome.failure import FailureLog, read_failure
 from nodesweep.scaling.outcome.program_error import ProgramError, failure_cause, find_program_error
 from nodesweep.scaling.outcome.program_log import host_of_rank
 
+HELPERS = Path(__file__).parents[4] / "infra/image"
 CAPTURED = Path(__file__).parent / "captured_logs"
 SHORTENED = "AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage"
 
@@ -101,6 +102,36 @@ def test_frames_of_libraries_are_not_the_users() -> None:
     assert find_program_error(mine) == ProgramError(
         said="ValueError: x", where="src/data.py, line 7"
     )
+
+
+@pytest.mark.parametrize("path", sorted(path.name for path in HELPERS.glob("nodesweep_*.py")))
+@pytest.mark.parametrize(
+    "folder", ["/state/jobs/j/algo-1/files/opt/nodesweep/start", "/opt/ml/code"]
+)
+def test_frames_of_nodesweeps_files_are_not_the_users(folder: str, path: str) -> None:
+    lines = [
+        '[rank0]:   File "/opt/ml/code/bwd.py", line 8, in <module>',
+        '[rank0]:   File "/opt/venv/lib/python3.11/site-packages/torch/_tensor.py", line 6, in f',
+        f'[rank0]:   File "{folder}/{path}", line 339, in backward',
+        "[rank0]: RuntimeError: Trying to backward through the graph a second time",
+    ]
+    error = find_program_error(lines)
+    assert error is not None and error.where == "bwd.py, line 8"
+
+
+def test_a_shell_script_without_an_error_is_known_by_its_last_line(
+    snapshot: SnapshotAssertion,
+) -> None:
+    lines = [
+        "algo-1: fetching",
+        "algo-1: ./fail.sh: line 4: cd: data: No such file or directory",
+        "algo-1: 2026-11-29 12:28:38,645 sagemaker-training-toolkit ERROR    Reporting training"
+        " FAILURE",
+    ]
+    reason = f'{SHORTENED} ""\nCommand "/bin/sh -c ./fail.sh ", exit code: 1'
+    assert read_failure(reason, lines).error == snapshot
+    assert read_failure("InternalServerError: retry", lines).error is None
+    assert read_failure(reason, lines, failed=False).error is None
 
 
 def test_same_cause_whatever_differs_from_point_to_point(snapshot: SnapshotAssertion) -> None:

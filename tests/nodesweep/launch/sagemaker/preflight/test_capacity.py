@@ -253,6 +253,6 @@ def test_plan_online_shows_the_platforms_offerings(
     served: SimpleNamespace, p5: BenchmarkConfig
 ) -> None:
     lines = describe_capacity(facts_of(p5), lambda service: client(served.endpoint, service))
-    assert "ListServiceQuotas" in lines[2], "not modelled: a note"
+    assert "quota not listed" in lines[2], "the platform lists its own types only"
     assert "none" in lines[3]
     assert "4 instances for 7 h" in lines[4] and "0.00 USD upfront" in lines[4]

@@ -200,7 +200,10 @@ def test_no_rule_needed_is_no_finding(benchmark_config: BenchmarkConfig) -> None
                 "the repository",
             },
         ),
-        ({"training": {"instance_type": "ml.local.small"}}, {"the bucket", "the repository"}),
+        (
+            {"training": {"instance_type": "ml.local.small"}},
+            {"service quotas", "the bucket", "the repository"},
+        ),
         (
             {
                 "training": {
