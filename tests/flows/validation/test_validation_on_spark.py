@@ -205,9 +205,11 @@ def test_a_retried_run_reads_the_verdict_that_is_there(
 
 
 def test_lack_of_room_gets_another_attempt_and_is_named(
-    served: SimpleNamespace, spark_config: Configs
+    served: SimpleNamespace, spark_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = spark_config(good, validation={"instance_count": 9})
+    """The quota allows the instance, but there is no capacity for it."""
+    monkeypatch.setattr(served.engine, "capacity_problem", lambda *_: "nothing is free")
+    config = spark_config(good)
     sweep = names.sweep_id(config, datetime(2026, 11, 3, tzinfo=UTC))
     with pytest.raises(ValidationJobFailed, match="Capacity"):
         begin_as(config, sweep)
