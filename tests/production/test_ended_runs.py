@@ -132,7 +132,7 @@ def _take_over(world: World, story: Story) -> None:
     (sweep,) = world.ledger("leave").sweeps
     early = world.start("collect-sweep/collect", sweep_id=sweep, settings=world.settings("leave"))
     story.state["collected early"] = world.end_of(early)
-    wait_for("the word that jobs still run", lambda: "2 jobs of leave-" in world.log_of(early))
+    wait_for("the word that jobs still run", lambda: "running jobs: leave-" in world.log_of(early))
     for name in SUSPENDED:
         world.call("POST", f"/flow_runs/{story.runs[name]}/resume")
     for name in (*RETRIED, *SUSPENDED):
