@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 from prefect import flow
-from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
 
 from nodesweep.configs.load import check_directories, parse_config
@@ -67,7 +66,7 @@ from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.secrets import hide_in_config, remember_secrets, secrets_of
 from nodesweep.tasks.calls import prepare_store, read_sweep_record
-from nodesweep.tasks.cancelling import is_cancel
+from nodesweep.tasks.cancelling import has_deployment, is_cancel
 from nodesweep.tasks.image.find import Images
 from nodesweep.tasks.jobs.quota import check_limit
 from nodesweep.tasks.jobs.source import LocalCode
@@ -497,13 +496,9 @@ def check_points(section: SweepConfig, result: SweepResult, is_report_shown: boo
                 " failed points with the original code, image and data"
             )
         else:
-            run = FlowRunContext.get()
-            is_deployed = (
-                run is not None and run.flow_run is not None and run.flow_run.deployment_id
-            )
             words = (
                 f"{missing}. Retry with nodesweep run CONFIG --resume {result.sweep_id}"
-                f"{', or retry the flow run' if is_deployed else ''}"
+                f"{', or retry the flow run' if has_deployment() else ''}"
             )
         error = PointsMissing(words + "".join(f"\n{line}" for line in why))
         error.result = result

@@ -57,15 +57,17 @@ def collect_outcome(
     config, backend, sweep = planned.config, planned.backend, planned.inputs.sweep_id
     name, completed = job.name, job.completed
     metrics = backend.read_metrics(sweep, name) if completed else None
-    log = backend.read_log(job, Path(config.report.directory) / sweep / names.LOGS)
-    processes = point.world_size // point.nodes
-    tail = [] if completed else log_tail(whole_lines(log, processes))
+    log = whole_lines(
+        backend.read_log(job, Path(config.report.directory) / sweep / names.LOGS),
+        point.world_size // point.nodes,
+    )
+    tail = [] if completed else log_tail(log)
     is_asked = completed and (
         needs_log(metrics, config.ends_early(point.repeat))
         or missing_metrics(job)
         or uses_definitions(job, metrics)
     )
-    logged = read_logged(job, whole_lines(log, processes) if is_asked else ())
+    logged = read_logged(job, log if is_asked else ())
     arm = config.of_arm(point.arm.name)
     utilisation = backend_of(arm.platform).read_utilisation(job)  # the arm's platform has the nodes
     point_facts = point_fields(arm.training, point, attempt)

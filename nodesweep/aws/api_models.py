@@ -12,13 +12,17 @@ from typing import Any
 import botocore.session
 
 
-@lru_cache(maxsize=1)
-def _reader() -> Any:
-    # From a session, so that AWS_DATA_PATH is honored. It reads no profile, which may not exist.
-    own = botocore.session.Session(
+def session_without_profiles() -> botocore.session.Session:
+    """Return a session that ignores the user's config file and profiles, which may not exist."""
+    return botocore.session.Session(
         {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
     )
-    return own.get_component("data_loader")
+
+
+@lru_cache(maxsize=1)
+def _reader() -> Any:
+    # From a session, so that AWS_DATA_PATH is honored.
+    return session_without_profiles().get_component("data_loader")
 
 
 def with_shared_models(session: botocore.session.Session) -> botocore.session.Session:

@@ -5,17 +5,15 @@ Whatever responds at the endpoint has to prove that it holds the same key.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import boto3
-import botocore.session
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-from nodesweep.aws.api_models import with_shared_models
+from nodesweep.aws.api_models import session_without_profiles, with_shared_models
 from nodesweep.aws.local_status import (
     STATUS_PATH,
     KeyUnreadable,
@@ -75,12 +73,8 @@ def local_session(
         _check_responder(endpoint_url, key)
     except NotOwnPlatform as error:
         raise ForeignPlatform(endpoint_url=endpoint_url, state_directory=state_directory) from error
-    own = botocore.session.Session(
-        {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
-    )
-    return boto3.Session(
-        key.id, key.secret, region_name=region, botocore_session=with_shared_models(own)
-    )
+    own = with_shared_models(session_without_profiles())
+    return boto3.Session(key.id, key.secret, region_name=region, botocore_session=own)
 
 
 def _check_responder(endpoint_url: str, key: LocalKey | None) -> None:

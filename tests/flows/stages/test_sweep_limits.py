@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
-from prefect.context import FlowRunContext
 from syrupy.assertion import SnapshotAssertion
 
 import nodesweep.configs.models
@@ -280,14 +279,14 @@ def test_a_fault_of_the_program_is_fixed_and_other_failures_are_retried(
     reason: str,
     is_deployed: bool,
     make_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
     snapshot: SnapshotAssertion,
 ) -> None:
+    monkeypatch.setattr("nodesweep.flows.scaling_benchmark.has_deployment", lambda: is_deployed)
     point = SimpleNamespace(status="Failed", reason=reason)
     report: Any = SimpleNamespace(points=(point,), other_points=())
     result = SweepResult("bench-20261120000000-01234567", report, Path(), 1, 1)
-    run: Any = SimpleNamespace(deployment_id="deployed" if is_deployed else None)
-    context = FlowRunContext.model_construct(flow_run=run)
-    with context, pytest.raises(PointsMissing) as raised:
+    with pytest.raises(PointsMissing) as raised:
         check_points(make_config().sweep, result, is_report_shown=True)
     assert str(raised.value) == snapshot
 

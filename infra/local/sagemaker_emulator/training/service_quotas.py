@@ -24,10 +24,8 @@ def most_nodes(capacity_problem: Callable[[str, int], str | None]) -> dict[str, 
     """
     found = {}
     for name in LOCAL_INSTANCE_TYPES:
-        fitting = (
-            count for count in range(_MOST_NODES) if capacity_problem(name, count + 1) is not None
-        )
-        found[name] = next(fitting, _MOST_NODES)
+        too_many = (count for count in range(1, _MOST_NODES + 1) if capacity_problem(name, count))
+        found[name] = next(too_many, _MOST_NODES + 1) - 1
     return found
 
 

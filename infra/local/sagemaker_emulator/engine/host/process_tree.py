@@ -20,7 +20,6 @@ MARKER_STATE = "NODESWEEP_STATE"  # identifies the engine by a digest of its sta
 MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>, or the builder's mark while an image is built
 
 _ZOMBIE = b"Z"
-_READ_BYTES = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -108,16 +107,9 @@ def _read_stat(pid: int) -> Process | None:
 
 
 def _read_whole(path: str) -> bytes:
-    """Return a file's content in half of the time that Path.read_bytes() takes."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        content = part = os.read(descriptor, _READ_BYTES)
-        while len(part) == _READ_BYTES:
-            part = os.read(descriptor, _READ_BYTES)
-            content += part
-        return content
-    finally:
-        os.close(descriptor)
+    """Return a file's content in less time than Path.read_bytes() takes."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def cgroup_pids(cgroup: Path) -> set[int]:
