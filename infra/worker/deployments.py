@@ -15,7 +15,10 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import httpx
+
 from nodesweep.cli.processes import Progress
+from nodesweep.infra.worker.schedules import kept_enabled
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"
@@ -33,6 +36,8 @@ class DeployError(Exception):
 def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> None:
     """Create the work pool and register every deployment, replacing those of an earlier call.
 
+    Enabled schedules stay enabled.
+
     Args:
         environment: Environment of the Prefect commands.
         server_pid: The server's process if it is on this machine. A command that waits for the
@@ -45,7 +50,11 @@ def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> Non
     pool = ("work-pool", "create", POOL, "--type", "process", "--overwrite")
     template = ("--base-job-template", str(POOL_TEMPLATE))
     _python(environment, ("prefect", "--no-prompt", *pool, *template), pids)
-    _python(environment, ("prefect", "--no-prompt", "deploy", "--all"), pids)
+    try:
+        with kept_enabled(environment):
+            _python(environment, ("prefect", "--no-prompt", "deploy", "--all"), pids)
+    except httpx.HTTPError as error:
+        raise DeployError(f"the schedules could not be kept enabled: {error}") from None
     _python(environment, ("nodesweep.infra.worker", "forms"), pids)
 
 

@@ -1,4 +1,5 @@
-"""The commands of docs/schedule.md switch the nightly schedule on, and off again."""
+"""The commands of docs/schedule.md switch the nightly schedule on, and off again; `make up` leaves
+it on."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nodesweep.infra.worker.machine import up
 from tests.production.world import World
 
 pytestmark = pytest.mark.slow
@@ -30,6 +32,8 @@ def test_the_commands_switch_the_schedule_on(world: World) -> None:
     assert name in run(world, shown)
     try:
         run(world, resumed)
+        assert schedules()[name]
+        up(world.machine)  # registers the deployments again
         assert schedules()[name]
     finally:
         run(world, resumed.replace("resume", "pause"))
