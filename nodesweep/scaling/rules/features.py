@@ -395,9 +395,17 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
 
 @advises
 def own_program_ends_itself(facts: Facts) -> Iterator[str]:
-    """Explain what the design requires of the user's training script."""
-    if not facts.ships_program:
-        yield from design_of(facts.config.sweep).program_hints(facts)
+    """Explain what the design and an amount of work require of the user's training script."""
+    if facts.ships_program:
+        return
+    yield from design_of(facts.config.sweep).program_hints(facts)
+    if facts.training.amount is not None:
+        field, amount = facts.training.amount
+        yield (
+            f"training.{field} is {amount}: your program has to end by itself and to report its "
+            "train time, as the helper does (docs/own-code.md, 'The helper'), because its steps "
+            "are not observed; otherwise, leave it out"
+        )
 
 
 @advises

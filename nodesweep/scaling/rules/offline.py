@@ -283,8 +283,9 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         says=(
             "retries inside one job; a warm pool that no job reuses; your training script in a "
-            "probe sweep, since it has to end itself, and a script that does not report its "
-            "steps there; a step limit among the hyperparameters; encryption between nodes"
+            "probe sweep or with an amount of work, since it has to end itself, and a script that "
+            "does not report its steps in a probe sweep; a step limit among the hyperparameters; "
+            "encryption between nodes"
         ),
     ),
     Rule(

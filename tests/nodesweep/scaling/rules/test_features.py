@@ -336,6 +336,12 @@ def test_own_code_has_to_ask_whether_a_probe_ends(check_config, snapshot):
     assert check_config(sweep={**probe, "design": "full"}).hints == ()
 
 
+@pytest.mark.parametrize("amount", [{"steps": 100}, {"baseline_seconds": 40.0}])
+def test_own_code_has_to_do_the_amount_that_it_is_asked_for(check_config, snapshot, amount):
+    (hint,) = check_config(training=amount).hints
+    assert hint == snapshot
+
+
 def test_own_code_that_can_not_say_of_how_many_steps_a_probe_made_some_is_named(
     make_config, snapshot
 ):
