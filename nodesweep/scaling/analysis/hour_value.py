@@ -25,6 +25,7 @@ from nodesweep.scaling.analysis.advice import (
     sentence,
     undecided_notes,
 )
+from nodesweep.scaling.analysis.bounds import judge_counts
 from nodesweep.scaling.analysis.deadline import Deadline, deadline_clock, recommend_none
 from nodesweep.scaling.analysis.interval import MIN_REPEATS, Interval
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
@@ -32,6 +33,7 @@ from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.verdicts import (
     Answer,
+    JudgedCount,
     MoreRuns,
     Verdict,
     completes,
@@ -142,13 +144,17 @@ def recommend_by_hour_value(
         why = f"the run cost is unknown at {at}, so totals cannot be compared"
         return recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
     totals = {count.nodes: _total(count, wait, usd_per_hour) for count in able}
-    limits = {count.nodes: (completes(count), is_within_budget(count, goals)) for count in measured}
+
+    def judge_limits(count: MeasuredCount) -> JudgedCount:
+        return judged_count(count.nodes, (completes(count), is_within_budget(count, goals)))
+
+    # both only depend on the count itself, and so on both ends of its own time
+    limits = {each.nodes: each for each in judge_counts(measured, lambda _: judge_limits).judged}
     ranked = sorted(
         (
             each
             for nodes, each in totals.items()
-            if not each.count.is_unknown
-            and all(limit is None or limit.answer == "pass" for limit in limits[nodes])
+            if not each.count.is_unknown and limits[nodes].answer == "pass"
         ),
         key=lambda each: (rounded(each.usd), rounded(each.hours), each.count.nodes),
     )
@@ -160,7 +166,7 @@ def recommend_by_hour_value(
         is_too_much = least is not None and least.answer == "fail"
         is_known = count.nodes in totals and (is_too_much or not count.is_unknown)
         comparable = None if is_known else is_comparable(count)
-        judged.append(judged_count(count.nodes, (comparable, *limits[count.nodes], least)))
+        judged.append(judged_count(count.nodes, (comparable, *limits[count.nodes].verdicts, least)))
     open_ = [each for each in judged if each.answer == "undecided"]
     contended = [
         each.nodes
@@ -168,6 +174,7 @@ def recommend_by_hour_value(
         if each.nodes in totals and totals[each.nodes].count.is_contended
     ]
     chosen = None if best is None else best.count
+    preferred = [] if chosen is None else [chosen.nodes]
     return Recommendation(
         rule="hour_value",
         basis=basis_of(
@@ -178,7 +185,7 @@ def recommend_by_hour_value(
         rejected=rejected_of(judged, chosen, {}),
         judged=tuple(judged),
         not_ruled_out=tuple(each.nodes for each in open_),
-        between=tuple(sorted([*contended, chosen.nodes])) if contended and chosen else (),
+        between=tuple(sorted([*contended, *preferred])) if contended else (),
         reason=sentence(
             _reason(best, measured, wait, usd_per_hour, goals),
             *undecided_notes(open_),
@@ -224,6 +231,8 @@ def _has_least(total: _Total | None, best: _Total | None) -> Verdict | None:
         answer, reason = "pass", None
     elif rounded(total.low) >= rounded(best.high):
         answer, reason = "fail", f"cost plus waiting {shown} is not below {of}"
+    elif rounded(total.high) <= rounded(best.low):  # it is not the best only due to its limits
+        answer, reason = "pass", None
     elif total.low > 0:
         reach = math.log(total.high / total.low * best.high / best.low) / 2
         ratio = total.usd / best.usd
