@@ -82,6 +82,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
                 *_nodes_in_use(rule_input.facts),
                 rule_input.facts.max_nodes,
                 rule_input.facts.peak_nodes_together,
+                rule_input.facts.kept_nodes,
             ),
             lambda rule_input: quota.judge_validation_quota(
                 rule_input.facts.config.dataset, rule_input.response
@@ -107,7 +108,11 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             "request an increase in Service Quotas, lower `sweep.max_parallel_jobs`,"
             " or drop the larger node counts"
         ),
-        says="a quota that Service Quotas does not list",
+        says=(
+            "a quota that Service Quotas does not list; a warm pool quota below the sum of the "
+            "distinct node counts (each times its jobs in parallel), so that larger jobs wait "
+            "until idle pools expire"
+        ),
     ),
     AccountRule(
         "the training plan",
