@@ -132,16 +132,22 @@ def recommend_by_deadline(
     chosen = ranked[0] if ranked else None
     first = _cheapest_first(possible, unit)
     preferred = first[: first.index(chosen)] if chosen is not None else first
-    open_ = {count.nodes for count in preferred}
-    undecided = [each for each in judged if each.nodes in open_]
-    best = [] if chosen is None else [chosen.nodes]
     may_be_cheapest = [
-        count.nodes
+        count
         for count in possible
         if count is not chosen
-        and (count.nodes in contended or count.is_contended)
+        and count.is_contended
         and (chosen is None or _least_spent(count, unit) <= _spent(chosen, unit))
     ]
+    open_ = {count.nodes for count in [*preferred, *may_be_cheapest]}
+    undecided = [each for each in judged if each.nodes in open_]
+    # a node count that is undecided in both cases would be without contention, too
+    in_question = [
+        count.nodes
+        for count in may_be_cheapest
+        if count.nodes in contended or count.is_unknown or answers[count.nodes] == "pass"
+    ]
+    best = [] if chosen is None else [chosen.nodes]
     return Recommendation(
         rule="deadline",
         deadline_clock=deadline.clock,
@@ -154,8 +160,8 @@ def recommend_by_deadline(
             {count.nodes: _costs_more(count, ranked[0], unit) for count in ranked},
         ),
         judged=tuple(judged),
-        not_ruled_out=tuple(sorted({*may_be_cheapest, *(each.nodes for each in undecided)})),
-        between=tuple(sorted([*may_be_cheapest, *best])) if may_be_cheapest else (),
+        not_ruled_out=tuple(each.nodes for each in undecided),
+        between=tuple(sorted([*in_question, *best])) if in_question else (),
         reason=_reason(measured, judged, undecided, chosen, unit, goals, deadline),
     )
 

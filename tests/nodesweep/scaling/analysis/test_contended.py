@@ -141,6 +141,13 @@ def test_a_time_that_meets_the_deadline_at_both_ends_is_open_due_to_the_next_run
     assert {choice.nodes: choice.reason for choice in answer.rejected} == snapshot
 
 
+def test_a_count_that_may_miss_the_deadline_at_both_ends_is_not_ruled_out():
+    """1 node: 94 to 105 s from submission to end, and the next run may take twice as long."""
+    answer = advise({1: 100, 4: 40}, {1: 0.9}, deadline_seconds=120)
+    assert answer.chosen is not None and answer.chosen.nodes == 4
+    assert (answer.between, answer.not_ruled_out) == ((), (1,))
+
+
 @pytest.mark.parametrize(
     ("shares", "seconds", "is_contended"),
     [

@@ -155,13 +155,16 @@ def test_throughput_only_counts_have_no_time_to_wait_for(snapshot):
     assert [each.nodes for each in hour_value_ranges(rows_of(HOURS, USD, loss))] == [1, 4]
 
 
-def advise_contended(times, usd, shares, **goals):
+def advise_contended(times, usd, shares, night_sigma=None, **goals):
     rows = tuple(
         row.model_copy(
-            update={"flags": (*row.flags, "starved"), "least_time_share": shares[row.nodes]}
+            update={"night_sigma": night_sigma}
+            | (
+                {"flags": (*row.flags, "starved"), "least_time_share": shares[row.nodes]}
+                if row.nodes in shares
+                else {}
+            )
         )
-        if row.nodes in shares
-        else row
         for row in rows_of(times, usd)
     )
     answer = recommend(rows, RecommendationConfig(**goals))
@@ -208,6 +211,24 @@ def test_the_budget_of_a_contended_count_is_judged_by_both_ends(goals, between, 
     assert (chosen(answer), answer.between) == (None, between)
     assert answer.reason == snapshot
     assert why_not(answer, 2) == snapshot
+
+
+def test_a_count_that_is_open_at_both_ends_for_other_reasons_is_not_ruled_out():
+    # 1 node: at most 1.26 times 0.90 to 1.00 USD on another day
+    answer = advise_contended(
+        {1: 100, 2: 200}, {1: 1.0, 2: 0.8}, {1: 0.9}, 0.1, hour_value_usd=36, budget_usd_per_run=1.1
+    )
+    assert (chosen(answer), answer.between, answer.not_ruled_out) == (2, (), (1,))
+    assert [each.criterion for each in answer.judged[0].verdicts if each.reason] == ["budget"]
+
+
+@pytest.mark.parametrize(("share", "between"), [(0.97, (2, 4)), (0.995, ())])
+def test_an_interval_is_open_due_to_contention_if_the_mean_may_be_the_least(share, between):
+    # 2 nodes: 15.36 USD, or 14.90 or 15.28, against 15.17, within the noise
+    times = {1: [7150, 7200, 7250], 2: [3620, 3650, 3680], 4: [1750, 1800, 1900]}
+    answer = advise_contended(times, {1: 10, 2: 11, 4: 13}, {2: share}, hour_value_usd=4.3)
+    assert (chosen(answer), answer.between) == (None if between else 4, between)
+    assert answer.not_ruled_out == (2,)
 
 
 @given(
