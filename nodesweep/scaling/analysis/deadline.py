@@ -25,6 +25,7 @@ from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.analysis.per_result import Quantity, expected, next_result_bound
 from nodesweep.scaling.analysis.verdicts import (
+    BASELINE_METRIC,
     JudgedCount,
     Verdict,
     at_most,
@@ -287,6 +288,8 @@ def _reason(
     if any(v.criterion == "completes" and v.answer != "pass" for j in judged for v in j.verdicts):
         verb = "to complete" if is_shown else "completes"
         condition += f" and {verb} at least half of its attempts"
+    if chosen is None and not all(count.is_same_model for count in measured):
+        condition += f" and {'to reach' if is_shown else 'reaches'} {BASELINE_METRIC}"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured)]
     if chosen is not None:
         notes = [*_margin_notes(chosen, deadline), *notes]
@@ -339,6 +342,7 @@ def _nearest(
     fastest = min(trained, key=distance)
     is_fastest = deadline.seconds(fastest) <= min(map(deadline.seconds, trained))
     name = "fastest" if is_fastest else "node count nearest to the deadline"
+    name += "" if all(count.is_same_model for count in measured) else " with that metric"
     return (
         f"at the {name}, {nodes_text(fastest.nodes)}, {verdicts[fastest.nodes]['deadline'].reason}"
     )

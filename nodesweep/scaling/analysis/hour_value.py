@@ -32,6 +32,7 @@ from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_co
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.verdicts import (
+    BASELINE_METRIC,
     Answer,
     JudgedCount,
     MoreRuns,
@@ -274,6 +275,8 @@ def _reason(
 ) -> str:
     if best is None:
         limits = []
+        if not all(count.is_same_model for count in measured):
+            limits.append(f"reach {BASELINE_METRIC}")
         if goals.budget_usd_per_run is not None:
             limits.append(f"cost at most the budget of {format_usd(goals.budget_usd_per_run)}")
         if any(count.row.per_result is not None for count in measured):

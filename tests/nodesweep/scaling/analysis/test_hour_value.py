@@ -153,6 +153,10 @@ def test_throughput_only_counts_have_no_time_to_wait_for(snapshot):
     assert chosen(answer) == 4
     assert why_not(answer, 8) == snapshot
     assert [each.nodes for each in hour_value_ranges(rows_of(HOURS, USD, loss))] == [1, 4]
+    # 8 nodes are within the budget, too
+    loss = {1: 1.0, 2: 9.0, 4: 9.0, 8: 9.0}
+    none = advise(HOURS, {**USD, 1: 30}, loss, hour_value_usd=1, budget_usd_per_run=25)
+    assert none.reason == snapshot
 
 
 def advise_contended(times, usd, shares, night_sigma=None, **goals):
