@@ -322,6 +322,7 @@ def _nearest(
     measured: Sequence[MeasuredCount], judged: Sequence[JudgedCount], deadline: Deadline
 ) -> str:
     """Return a clause on the node count that is closest to passing and the limits it misses."""
+    answers = {each.nodes: each.answer for each in judged}
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
     problems = {each.nodes: " and ".join(each.problems) for each in judged}
     trained = [count for count in measured if count.is_usable or count.is_bounded]
@@ -333,16 +334,18 @@ def _nearest(
             f"{problems[nearest.nodes]}"
         )
 
-    def distance(count: MeasuredCount) -> tuple[bool, float, int]:
+    def distance(count: MeasuredCount) -> tuple[bool, bool, float, int]:
         seconds = deadline.seconds(count)
         misses = verdicts[count.nodes]["deadline"].answer == "fail"
         most = seconds if misses else deadline.next_seconds(count) or seconds
-        return misses, most, count.nodes
+        return answers[count.nodes] == "fail", misses, most, count.nodes
 
     fastest = min(trained, key=distance)
     is_fastest = deadline.seconds(fastest) <= min(map(deadline.seconds, trained))
-    name = "fastest" if is_fastest else "node count nearest to the deadline"
-    name += "" if all(count.is_same_model for count in measured) else " with that metric"
-    return (
-        f"at the {name}, {nodes_text(fastest.nodes)}, {verdicts[fastest.nodes]['deadline'].reason}"
-    )
+    among = "" if all(count.is_same_model for count in measured) else " with that metric"
+    name = f"fastest{among}" if is_fastest else "node count nearest to passing"
+    verdict = verdicts[fastest.nodes]["deadline"]
+    # otherwise, a different limit rules it out
+    is_decisive = verdict.answer == answers[fastest.nodes]
+    other = "" if is_decisive else f", and {problems[fastest.nodes]}"
+    return f"at the {name}, {nodes_text(fastest.nodes)}, {verdict.reason}{other}"
