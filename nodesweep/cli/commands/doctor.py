@@ -367,6 +367,7 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
                 arm.peak_nodes,
                 arm.max_nodes,
                 arm.peak_nodes_together,
+                arm.kept_nodes,
             )
             for arm in facts.each
         )

@@ -238,7 +238,9 @@ def _between(worst: Verdict, best: Verdict, count: MeasuredCount) -> str:
         "deadline": format_seconds,
         "budget": format_usd,
     }.get(worst.criterion)
-    if write is None:
+    # a value that meets its upper limit in both cases is undecided due to the next run
+    by_next_run = worst.answer == "undecided" and worst.criterion in ("deadline", "budget")
+    if write is None or by_next_run:
         return f"{worst.reason}, as far as contended times can show"
     low = worst.value if worst.interval is None else worst.interval.bounds[0]
     high = best.value if best.interval is None else best.interval.bounds[1]

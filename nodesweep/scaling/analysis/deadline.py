@@ -25,6 +25,7 @@ from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.analysis.per_result import Quantity, expected, next_result_bound
 from nodesweep.scaling.analysis.verdicts import (
+    BASELINE_METRIC,
     JudgedCount,
     Verdict,
     at_most,
@@ -132,16 +133,22 @@ def recommend_by_deadline(
     chosen = ranked[0] if ranked else None
     first = _cheapest_first(possible, unit)
     preferred = first[: first.index(chosen)] if chosen is not None else first
-    open_ = {count.nodes for count in preferred}
-    undecided = [each for each in judged if each.nodes in open_]
-    best = [] if chosen is None else [chosen.nodes]
     may_be_cheapest = [
-        count.nodes
+        count
         for count in possible
         if count is not chosen
-        and (count.nodes in contended or count.is_contended)
+        and count.is_contended
         and (chosen is None or _least_spent(count, unit) <= _spent(chosen, unit))
     ]
+    open_ = {count.nodes for count in [*preferred, *may_be_cheapest]}
+    undecided = [each for each in judged if each.nodes in open_]
+    # a node count that is undecided in both cases would be without contention, too
+    in_question = [
+        count.nodes
+        for count in may_be_cheapest
+        if count.nodes in contended or count.is_unknown or answers[count.nodes] == "pass"
+    ]
+    best = [] if chosen is None else [chosen.nodes]
     return Recommendation(
         rule="deadline",
         deadline_clock=deadline.clock,
@@ -154,8 +161,8 @@ def recommend_by_deadline(
             {count.nodes: _costs_more(count, ranked[0], unit) for count in ranked},
         ),
         judged=tuple(judged),
-        not_ruled_out=tuple(sorted({*may_be_cheapest, *(each.nodes for each in undecided)})),
-        between=tuple(sorted([*may_be_cheapest, *best])) if may_be_cheapest else (),
+        not_ruled_out=tuple(each.nodes for each in undecided),
+        between=tuple(sorted([*in_question, *best])) if in_question else (),
         reason=_reason(measured, judged, undecided, chosen, unit, goals, deadline),
     )
 
@@ -281,6 +288,8 @@ def _reason(
     if any(v.criterion == "completes" and v.answer != "pass" for j in judged for v in j.verdicts):
         verb = "to complete" if is_shown else "completes"
         condition += f" and {verb} at least half of its attempts"
+    if chosen is None and not all(count.is_same_model for count in measured):
+        condition += f" and {'to reach' if is_shown else 'reaches'} {BASELINE_METRIC}"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured)]
     if chosen is not None:
         notes = [*_margin_notes(chosen, deadline), *notes]
@@ -313,6 +322,7 @@ def _nearest(
     measured: Sequence[MeasuredCount], judged: Sequence[JudgedCount], deadline: Deadline
 ) -> str:
     """Return a clause on the node count that is closest to passing and the limits it misses."""
+    answers = {each.nodes: each.answer for each in judged}
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
     problems = {each.nodes: " and ".join(each.problems) for each in judged}
     trained = [count for count in measured if count.is_usable or count.is_bounded]
@@ -324,15 +334,18 @@ def _nearest(
             f"{problems[nearest.nodes]}"
         )
 
-    def distance(count: MeasuredCount) -> tuple[bool, float, int]:
+    def distance(count: MeasuredCount) -> tuple[bool, bool, float, int]:
         seconds = deadline.seconds(count)
         misses = verdicts[count.nodes]["deadline"].answer == "fail"
         most = seconds if misses else deadline.next_seconds(count) or seconds
-        return misses, most, count.nodes
+        return answers[count.nodes] == "fail", misses, most, count.nodes
 
     fastest = min(trained, key=distance)
     is_fastest = deadline.seconds(fastest) <= min(map(deadline.seconds, trained))
-    name = "fastest" if is_fastest else "node count nearest to the deadline"
-    return (
-        f"at the {name}, {nodes_text(fastest.nodes)}, {verdicts[fastest.nodes]['deadline'].reason}"
-    )
+    among = "" if all(count.is_same_model for count in measured) else " with that metric"
+    name = f"fastest{among}" if is_fastest else "node count nearest to passing"
+    verdict = verdicts[fastest.nodes]["deadline"]
+    # otherwise, a different limit rules it out
+    is_decisive = verdict.answer == answers[fastest.nodes]
+    other = "" if is_decisive else f", and {problems[fastest.nodes]}"
+    return f"at the {name}, {nodes_text(fastest.nodes)}, {verdict.reason}{other}"

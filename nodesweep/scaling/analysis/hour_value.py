@@ -25,13 +25,16 @@ from nodesweep.scaling.analysis.advice import (
     sentence,
     undecided_notes,
 )
+from nodesweep.scaling.analysis.bounds import judge_counts
 from nodesweep.scaling.analysis.deadline import Deadline, deadline_clock, recommend_none
 from nodesweep.scaling.analysis.interval import MIN_REPEATS, Interval
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.verdicts import (
+    BASELINE_METRIC,
     Answer,
+    JudgedCount,
     MoreRuns,
     Verdict,
     completes,
@@ -142,32 +145,41 @@ def recommend_by_hour_value(
         why = f"the run cost is unknown at {at}, so totals cannot be compared"
         return recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
     totals = {count.nodes: _total(count, wait, usd_per_hour) for count in able}
-    limits = {count.nodes: (completes(count), is_within_budget(count, goals)) for count in measured}
+
+    def judge_limits(count: MeasuredCount) -> tuple[Verdict | None, ...]:
+        return completes(count), is_within_budget(count, goals)
+
     ranked = sorted(
         (
             each
-            for nodes, each in totals.items()
+            for each in totals.values()
             if not each.count.is_unknown
-            and all(limit is None or limit.answer == "pass" for limit in limits[nodes])
+            and all(limit is None or limit.answer == "pass" for limit in judge_limits(each.count))
         ),
         key=lambda each: (rounded(each.usd), rounded(each.hours), each.count.nodes),
     )
     best = ranked[0] if ranked else None
-    judged = []
-    for count in measured:
-        least = _has_least(totals.get(count.nodes), best)
+
+    def judge(count: MeasuredCount) -> JudgedCount:
+        total = _total(count, wait, usd_per_hour) if count.is_same_model else None
+        least = _has_least(total, best)
         # a node count with an unknown time is still rejected if its minimum total is too high
         is_too_much = least is not None and least.answer == "fail"
-        is_known = count.nodes in totals and (is_too_much or not count.is_unknown)
-        comparable = None if is_known else is_comparable(count)
-        judged.append(judged_count(count.nodes, (comparable, *limits[count.nodes], least)))
+        comparable = None if is_too_much else is_comparable(count)
+        return judged_count(count.nodes, (comparable, *judge_limits(count), least))
+
+    # in both cases for a contended node count, the time of the best one is as measured
+    judged, contended = judge_counts(measured, lambda _: judge)
     open_ = [each for each in judged if each.answer == "undecided"]
-    contended = [
+    may_be_best = [
         each.nodes
         for each in open_
-        if each.nodes in totals and totals[each.nodes].count.is_contended
+        if each.nodes in contended
+        or totals[each.nodes].count.is_unknown
+        or _is_best_in_best_case(each, totals[each.nodes], best)
     ]
     chosen = None if best is None else best.count
+    preferred = [] if chosen is None else [chosen.nodes]
     return Recommendation(
         rule="hour_value",
         basis=basis_of(
@@ -178,7 +190,7 @@ def recommend_by_hour_value(
         rejected=rejected_of(judged, chosen, {}),
         judged=tuple(judged),
         not_ruled_out=tuple(each.nodes for each in open_),
-        between=tuple(sorted([*contended, chosen.nodes])) if contended and chosen else (),
+        between=tuple(sorted([*may_be_best, *preferred])) if may_be_best else (),
         reason=sentence(
             _reason(best, measured, wait, usd_per_hour, goals),
             *undecided_notes(open_),
@@ -220,10 +232,12 @@ def _has_least(total: _Total | None, best: _Total | None) -> Verdict | None:
     answer: Answer = "undecided"
     reason: str | None = f"cost plus waiting {shown} is not shown to be above or below {of}"
     needed: tuple[MoreRuns, ...] = ()
-    if total is best:
+    if total.count.nodes == best.count.nodes:
         answer, reason = "pass", None
     elif rounded(total.low) >= rounded(best.high):
         answer, reason = "fail", f"cost plus waiting {shown} is not below {of}"
+    elif rounded(total.high) <= rounded(best.low):  # it is not the best only due to its limits
+        answer, reason = "pass", None
     elif total.low > 0:
         reach = math.log(total.high / total.low * best.high / best.low) / 2
         ratio = total.usd / best.usd
@@ -240,6 +254,18 @@ def _has_least(total: _Total | None, best: _Total | None) -> Verdict | None:
     )
 
 
+def _is_best_in_best_case(judged: JudgedCount, total: _Total, best: _Total | None) -> bool:
+    """Return True if a node count, undecided in both cases, would be chosen in the best case.
+
+    Its verdicts are those of the best case (bounds.py).
+    """
+    least = total.usd * total.count.least_share
+    passes = all(
+        each.answer == "pass" or each.criterion == "hour_value" for each in judged.verdicts
+    )
+    return passes and best is not None and rounded(least) < rounded(best.usd)
+
+
 def _reason(
     best: _Total | None,
     measured: Sequence[MeasuredCount],
@@ -249,6 +275,8 @@ def _reason(
 ) -> str:
     if best is None:
         limits = []
+        if not all(count.is_same_model for count in measured):
+            limits.append(f"reach {BASELINE_METRIC}")
         if goals.budget_usd_per_run is not None:
             limits.append(f"cost at most the budget of {format_usd(goals.budget_usd_per_run)}")
         if any(count.row.per_result is not None for count in measured):

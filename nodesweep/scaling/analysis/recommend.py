@@ -238,11 +238,11 @@ def _efficiency_reason(
         limits.append("at least half of the attempts complete")
     asked = f"({', '.join(limits)})"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured), *_few_pairs_notes(measured)]
+    shown = "is shown to pass" if undecided else "passes"
     if chosen is None:  # even the baseline fails, on its budget or attempts
         why = f"at {nodes_text(measured[0].nodes)}, {judged[0].problems[0]}"
-        return sentence(f"No measured node count passes {asked}", why, *notes)
+        return sentence(f"No measured node count {shown} {asked}", why, *notes)
     if chosen is measured[0]:
-        shown = "is shown to pass" if undecided else "passes"
         return sentence(
             f"No node count larger than {nodes_text(chosen.nodes)} {shown} {asked}", *notes
         )

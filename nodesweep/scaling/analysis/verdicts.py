@@ -527,6 +527,7 @@ _UNLIKE_BASELINE = (
     "the final metric is not shown to be within the tolerance of the baseline's metric, so the time"
     " is not a time-to-train"
 )
+BASELINE_METRIC = "the baseline's final metric"
 CONTENDED = "its nodes were contended, so its time is not a valid measurement"
 
 

@@ -327,12 +327,14 @@ def _baseline(evidence: CaveatInputs) -> Iterator[str]:
     baseline = evidence.report.baseline
     measured = [row.nodes for row in evidence.report.summary if row.train.seconds is not None]
     if baseline is not None and baseline.relative:
-        planned = evidence.report.summary[0].nodes
-        why = (
-            f"{nodes_text(planned)} did not complete"
-            if planned != baseline.nodes
-            else "1 node was not measured"
-        )
+        smallest = evidence.report.summary[0].nodes
+        at_smallest = [point for point in evidence.report.points if point.nodes == smallest]
+        if smallest == baseline.nodes:
+            why = "1 node was not measured"
+        elif any(point.status == "Completed" for point in at_smallest):
+            why = f"{nodes_text(smallest)} {agree(smallest, 'has', 'have')} no usable time"
+        else:
+            why = f"{nodes_text(smallest)} did not complete"
         yield f"Relative speedup: the baseline is {nodes_text(baseline.nodes)}, since {why}."
     if len(measured) == 1:
         yield (

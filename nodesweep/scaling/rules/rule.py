@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -186,11 +187,23 @@ class Facts:
         """Maximum nodes in use by jobs that run at the same time, over all arms of the sweep."""
         return self._peak(self.points_of_all_arms or self.plan.points)
 
+    @property
+    def kept_nodes(self) -> int:
+        """Maximum nodes of this instance type in warm pools at the same time.
+
+        A pool serves one job at a time, and only jobs of its node count.
+        """
+        at_once = self.config.sweep.max_parallel_jobs
+        jobs = Counter(self._nodes_of_jobs(self.points_of_type or self.plan.points))
+        return sum(nodes * min(at_once, count) for nodes, count in jobs.items())
+
     def _peak(self, points: Iterable[PlannedPoint]) -> int:
         at_once = self.config.sweep.max_parallel_jobs
+        return sum(heapq.nlargest(at_once, self._nodes_of_jobs(points)))
+
+    def _nodes_of_jobs(self, points: Iterable[PlannedPoint]) -> Iterator[int]:
         may_run = self.config.sweep.may_run
-        nodes = (point.nodes for point in points if may_run(point.nodes, point.repeat))
-        return sum(heapq.nlargest(at_once, nodes))
+        return (point.nodes for point in points if may_run(point.nodes, point.repeat))
 
     @property
     def processes_per_node(self) -> int:

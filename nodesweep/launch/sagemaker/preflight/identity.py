@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote
 
@@ -330,11 +331,18 @@ def _actions(results: list[Mapping[str, Any]]) -> str:
 def _trusts_sagemaker(statement: Mapping[str, Any]) -> bool:
     principal = statement.get("Principal", {})
     services = _as_list(principal.get("Service", [])) if isinstance(principal, dict) else []
-    actions = _as_list(statement.get("Action", []))
-    allows = statement.get("Effect") == "Allow" and any(
-        one in ("sts:AssumeRole", "sts:*", "*") for one in actions
-    )
-    return allows and _PRINCIPAL in services
+    is_allowed = statement.get("Effect") == "Allow" and _applies_to("sts:AssumeRole", statement)
+    return is_allowed and _PRINCIPAL in services
+
+
+def _applies_to(action: str, statement: Mapping[str, Any]) -> bool:
+    """Return True if a policy's statement is about the action.
+
+    IAM ignores the case of actions and allows the wildcards * and ?.
+    """
+    patterns = _as_list(statement.get("Action", statement.get("NotAction", [])))
+    is_listed = any(fnmatchcase(action.lower(), str(each).lower()) for each in patterns)
+    return is_listed != ("NotAction" in statement)
 
 
 def _as_list(value: Any) -> list[Any]:

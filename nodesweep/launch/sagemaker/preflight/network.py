@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
 from nodesweep.errors import suppress_codes
 from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, RuleContext, reported
 from nodesweep.scaling.rules.rule import Findings
 
-_ANYWHERE = "0.0.0.0/0"
+_ANYWHERE = IPv4Network("0.0.0.0/0")
 MISSING = frozenset(
     {"InvalidSubnetID.NotFound", "InvalidSubnetId.Malformed", "InvalidSubnetID.Malformed",
      "InvalidGroup.NotFound", "InvalidGroupId.Malformed", "InvalidGroupId.NotFound",
@@ -50,13 +51,13 @@ def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
     return Findings(tuple(problems), tuple(notices))
 
 
-def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
+def judge_groups(groups: Rows, has_efa: bool | None, subnets: Rows = ()) -> Findings:
     """Check DescribeSecurityGroups' rows: nodes can reach one another.
 
-    Every node has all groups, so one rule of any group is enough per direction. Inbound: all
-    protocols from one of the groups themselves. Outbound: the same, or all protocols to anywhere;
-    EFA traffic is not IP, so an address range does not allow it (AWS EC2 user guide, "Get started
-    with EFA").
+    Every node has all groups, so one rule of any group is enough per direction: all protocols from
+    or to one of the groups themselves, or the addresses of the subnets (DescribeSubnets' rows,
+    empty if unknown). EFA traffic is not IP, so an address range does not allow it (AWS EC2 user
+    guide, "Get started with EFA").
     """
     ids = {str(group["GroupId"]) for group in groups}
     problems, notices = [], []
@@ -66,24 +67,34 @@ def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
             f"{_GROUPS}: the groups belong to {' and '.join(networks)}; use groups of the subnets'"
             " VPC"
         )
-    if not any(_is_from(rule, ids) for rule in _open_rules(groups, "IpPermissions")):
-        problems.append(
-            f"{_GROUPS}: no inbound rule allows all traffic from {_or(ids)}, so nodes can't reach"
-            " each other and jobs hang; add one: all protocols, source the group itself"
-        )
-    outbound = list(_open_rules(groups, "IpPermissionsEgress"))
-    to_itself = any(_is_from(rule, ids) for rule in outbound)
-    if not to_itself and not any(_is_anywhere(rule) for rule in outbound):
-        problems.append(
-            f"{_GROUPS}: no outbound rule allows all traffic to {_or(ids)}, so nodes can't reach"
-            " each other and jobs hang; add one: all protocols, destination the group itself"
-        )
-    elif not to_itself and has_efa is not False:
-        notices.append(
-            f"{_GROUPS}: outbound traffic is allowed by address only, which does not cover EFA"
-            f"{' (unknown if the instance type has it)' if has_efa is None else ''}; "
-            "add an outbound rule: all protocols, destination the group itself"
-        )
+    for direction, key, to, end in (
+        ("inbound", "IpPermissions", "from", "source"),
+        ("outbound", "IpPermissionsEgress", "to", "destination"),
+    ):
+        rules = list(_open_rules(groups, key))
+        if any(_is_from(rule, ids) for rule in rules):
+            continue
+        by_address = _allows_subnets(rules, subnets)
+        needed = f"all protocols, {end} the group itself"
+        peers = _or(ids) if has_efa else f"{_or(ids)} or the subnets' addresses"
+        if by_address is False or (direction == "inbound" and has_efa):
+            problems.append(
+                f"{_GROUPS}: no {direction} rule allows all traffic {to} {peers}, so nodes can't"
+                f" reach each other{'' if by_address is False else ' over EFA'} and jobs hang; add"
+                f" one: {needed}"
+            )
+        elif has_efa is not False:
+            notices.append(
+                f"{_GROUPS}: {direction} traffic is allowed by address only, which does not cover"
+                f" EFA{' (unknown if the instance type has it)' if has_efa is None else ''}; "
+                f"add an {direction} rule: {needed}"
+            )
+        elif by_address is None:
+            notices.append(
+                f"{_GROUPS}: {direction} traffic is allowed by address only, and it is unknown if"
+                " the addresses include the subnets'; if not, nodes can't reach each other and jobs"
+                f" hang; to be sure, add an {direction} rule: {needed}"
+            )
     return Findings(tuple(problems), tuple(notices))
 
 
@@ -140,8 +151,20 @@ def _is_from(rule: Mapping[str, Any], ids: set[str]) -> bool:
     return any(pair.get("GroupId") in ids for pair in rule.get("UserIdGroupPairs", ()))
 
 
-def _is_anywhere(rule: Mapping[str, Any]) -> bool:
-    return any(row["CidrIp"] == _ANYWHERE for row in rule.get("IpRanges", ()))
+def _allows_subnets(rules: Rows, subnets: Rows) -> bool | None:
+    """Return True if the rules' IPv4 ranges include those of all subnets; None if unknown."""
+    ranges = list(
+        collapse_addresses(
+            IPv4Network(row["CidrIp"], strict=False)
+            for rule in rules
+            for row in rule.get("IpRanges", ())
+        )
+    )
+    known = [IPv4Network(row["CidrBlock"]) for row in subnets if row.get("CidrBlock")]
+    if all(any(each.subnet_of(one) for one in ranges) for each in known or [_ANYWHERE]):
+        return True
+    is_unknown = any(rule.get("PrefixListIds") for rule in rules) or (ranges and not known)
+    return None if is_unknown else False
 
 
 def _or(ids: set[str]) -> str:

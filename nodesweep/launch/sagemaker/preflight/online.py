@@ -82,6 +82,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
                 *_nodes_in_use(rule_input.facts),
                 rule_input.facts.max_nodes,
                 rule_input.facts.peak_nodes_together,
+                rule_input.facts.kept_nodes,
             ),
             lambda rule_input: quota.judge_validation_quota(
                 rule_input.facts.config.dataset, rule_input.response
@@ -107,7 +108,11 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             "request an increase in Service Quotas, lower `sweep.max_parallel_jobs`,"
             " or drop the larger node counts"
         ),
-        says="a quota that Service Quotas does not list",
+        says=(
+            "a quota that Service Quotas does not list; a warm pool quota below the sum of the "
+            "distinct node counts (each times its jobs in parallel), so that larger jobs wait "
+            "until idle pools expire"
+        ),
     ),
     AccountRule(
         "the training plan",
@@ -174,7 +179,9 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "security groups",
         (
             lambda rule_input: (
-                network.judge_groups(rule_input.response[0], rule_input.facts.instance.efa)
+                network.judge_groups(
+                    rule_input.response[0], rule_input.facts.instance.efa, rule_input.response[1]
+                )
                 if rule_input.facts.max_nodes > 1
                 else Findings()
             ),
@@ -190,16 +197,17 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         needed=_in_a_vpc,
         refuses=(
             "a group that does not exist; groups in several VPCs, or not in the subnets' VPC; "
-            "for multi-node jobs, which would hang, no inbound rule that allows all protocols "
-            "from one of the groups, or no such outbound rule to one of the groups or to "
-            "0.0.0.0/0"
+            "for multi-node jobs, which would hang, no inbound or no outbound rule that allows all "
+            "protocols for one of the groups or for the subnets' addresses; with EFA, which "
+            "addresses don't cover, no such inbound rule for one of the groups"
         ),
         remedy=(
             "use groups in the subnets' VPC; add rules that allow all protocols from and to "
             "the group itself"
         ),
         says=(
-            "with EFA, outbound traffic that is allowed only by address and not to the group itself"
+            "with EFA, outbound traffic that is allowed only by address and not to the group "
+            "itself; addresses that may not include the subnets'"
         ),
     ),
     AccountRule(

@@ -22,8 +22,12 @@ def quota_names(training: TrainingConfig) -> tuple[str, ...]:
     """Return the names of the quotas that a sweep uses; their codes differ per type."""
     names = [f"{training.instance_type} for {'spot ' if training.spot else ''}training job usage"]
     if training.keep_alive_seconds:
-        names.append(f"{training.instance_type} for training warm pool usage")
+        names.append(_pool_quota(training))
     return tuple(names)
+
+
+def _pool_quota(training: TrainingConfig) -> str:
+    return f"{training.instance_type} for training warm pool usage"
 
 
 def validation_quota(dataset: DatasetConfig | None) -> str | None:
@@ -67,6 +71,7 @@ def judge_quotas(
     peak: int,
     most: int,
     together: int | None = None,
+    kept: int = 0,
 ) -> Findings:
     """Check the quotas against the sweep's nodes.
 
@@ -80,6 +85,8 @@ def judge_quotas(
         peak: most nodes in use at once.
         most: nodes of the largest job.
         together: most nodes of all instance types at once; None for a single type.
+        kept: most nodes in warm pools at once. A smaller quota only causes a notice, since idle
+            pools may have expired by then.
     """
     problems: list[str] = []
     notices: list[str] = []
@@ -95,6 +102,15 @@ def judge_quotas(
                 f" sweep needs {peak} ({pluralize(at_once, 'job')} at once,"
                 f" up to {most} nodes each); {_remedy(quotas[name], most)}"
             )
+    pool_quota = quotas.get(name := _pool_quota(training))
+    if training.keep_alive_seconds and pool_quota is not None and peak <= pool_quota < kept:
+        notices.append(
+            f"training.keep_alive_seconds: the account's quota {name!r} is {pool_quota:g}, but the"
+            f" sweep may keep {kept} instances at once, since a pool serves jobs of the same node"
+            " count only; a larger job then waits, at most sweep.queue_deadline_seconds, until idle"
+            f" pools, which are billed, expire; request a quota of at least {kept} in Service"
+            " Quotas, or lower training.keep_alive_seconds"
+        )
     for name, needed in (
         (MOST_PER_JOB, most),
         (MOST_TOGETHER, peak if together is None else together),

@@ -33,6 +33,7 @@ def run(
         clocks=Clocks(train_seconds=seconds, submit_to_end_seconds=seconds + 5),
         train_clock="program",
         utilisation={"attained_percent": 100 * share},
+        given_cost_usd=nodes * seconds,
     )
 
 
@@ -50,13 +51,16 @@ def advise(
     true=st.lists(TIMES, min_size=2, max_size=4),
     shares=st.lists(SHARES, min_size=4, max_size=4),
     slowed=st.lists(st.floats(0, 1), min_size=4, max_size=4),
-    deadline=st.none() | st.floats(20, 120),
+    goals=st.fixed_dictionaries({})
+    | st.fixed_dictionaries({"deadline_seconds": st.floats(20, 120)})
+    | st.fixed_dictionaries(
+        {"hour_value_usd": st.floats(1, 1e5)}, optional={"budget_usd_per_run": st.floats(50, 500)}
+    ),
 )
 def test_what_is_recommended_or_named_holds_the_undisturbed_answer(
-    true: list[float], shares: list[float], slowed: list[float], deadline: float | None
+    true: list[float], shares: list[float], slowed: list[float], goals: dict[str, float]
 ):
     """Whatever a contended time would have been between its two ends."""
-    goals = {} if deadline is None else {"deadline_seconds": deadline}
     counts = [2**index for index in range(len(true))]
     undisturbed = advise(dict(zip(counts, true, strict=True)), **goals)
     told = {n: share for n, share in zip(counts, shares, strict=False)}
@@ -127,6 +131,21 @@ def test_the_cheapest_within_a_deadline_may_be_either(snapshot):
     answer = advise({1: 110, 2: 60}, {2: 0.94}, deadline_seconds=260)
     assert answer.chosen is not None and answer.chosen.nodes == 1
     assert advise({1: 110, 2: 60}, {2: 0.94}, deadline_seconds=125).between == (2,)
+
+
+def test_a_time_that_meets_the_deadline_at_both_ends_is_open_due_to_the_next_run(snapshot):
+    """2 nodes: 36 to 60 s from submission to end."""
+    shares = dict.fromkeys((1, 2, 4), 0.6)
+    answer = advise({1: 100, 2: 55, 4: 30}, shares, deadline_seconds=75)
+    assert answer.between == (1, 2, 4)
+    assert {choice.nodes: choice.reason for choice in answer.rejected} == snapshot
+
+
+def test_a_count_that_may_miss_the_deadline_at_both_ends_is_not_ruled_out():
+    """1 node: 94 to 105 s from submission to end, and the next run may take twice as long."""
+    answer = advise({1: 100, 4: 40}, {1: 0.9}, deadline_seconds=120)
+    assert answer.chosen is not None and answer.chosen.nodes == 4
+    assert (answer.between, answer.not_ruled_out) == ((), (1,))
 
 
 @pytest.mark.parametrize(

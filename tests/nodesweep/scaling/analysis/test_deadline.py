@@ -46,6 +46,26 @@ def test_one_run_on_the_deadline_decides_nothing(snapshot):
     assert [each.answer for each in none.judged] == ["fail", "fail", "fail", "undecided"]
 
 
+@pytest.mark.parametrize("seconds", [30, 80])
+def test_a_fast_count_of_another_model_does_not_meet_the_deadline(seconds, snapshot):
+    loss = {1: 1.0, 2: 1.0, 4: 9.0}
+    answer = advise({1: 100, 2: 60, 4: 20}, loss=loss, deadline_seconds=seconds)
+    assert chosen(answer) is None
+    assert answer.reason == snapshot
+
+
+def test_the_limit_that_rules_out_the_nearest_count_is_named(snapshot):
+    answer = advise({1: 100, 2: 60}, {1: 10, 2: 12}, deadline_seconds=80, budget_usd_per_run=11)
+    assert (chosen(answer), answer.not_ruled_out) == (None, ())
+    assert answer.reason == snapshot
+    # 4 nodes are faster, but only 2 nodes may pass
+    answer = advise(
+        {1: 100, 2: 60, 4: 50}, {1: 10, 2: 11, 4: 12}, deadline_seconds=80, budget_usd_per_run=11
+    )
+    assert answer.not_ruled_out == (2,)
+    assert answer.reason == snapshot
+
+
 def test_a_margin_above_every_noise_decides_with_one_run():
     assert chosen(advise({1: 100, 2: 50}, deadline_seconds=100)) == 2
     assert chosen(advise({1: 100, 2: 50}, deadline_seconds=99)) is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nodesweep.configs.models import RecommendationConfig
@@ -150,19 +153,32 @@ def test_throughput_only_counts_have_no_time_to_wait_for(snapshot):
     assert chosen(answer) == 4
     assert why_not(answer, 8) == snapshot
     assert [each.nodes for each in hour_value_ranges(rows_of(HOURS, USD, loss))] == [1, 4]
+    # 8 nodes are within the budget, too
+    loss = {1: 1.0, 2: 9.0, 4: 9.0, 8: 9.0}
+    none = advise(HOURS, {**USD, 1: 30}, loss, hour_value_usd=1, budget_usd_per_run=25)
+    assert none.reason == snapshot
+
+
+def advise_contended(times, usd, shares, night_sigma=None, **goals):
+    rows = tuple(
+        row.model_copy(
+            update={"night_sigma": night_sigma}
+            | (
+                {"flags": (*row.flags, "starved"), "least_time_share": shares[row.nodes]}
+                if row.nodes in shares
+                else {}
+            )
+        )
+        for row in rows_of(times, usd)
+    )
+    answer = recommend(rows, RecommendationConfig(**goals))
+    assert answer is not None
+    return answer
 
 
 def test_contended_times_are_judged_by_both_ends(snapshot):
     def with_share(share, hour_value_usd):
-        rows = tuple(
-            row.model_copy(update={"flags": (*row.flags, "starved"), "least_time_share": share})
-            if row.nodes == 8
-            else row
-            for row in rows_of(HOURS, USD)
-        )
-        answer = recommend(rows, RecommendationConfig(hour_value_usd=hour_value_usd))
-        assert answer is not None
-        return answer
+        return advise_contended(HOURS, USD, {8: share}, hour_value_usd=hour_value_usd)
 
     # 8 nodes: 20 + 5 = 25 USD against 23, or 20 if it had not been contended
     open_ = with_share(0.8, 10)
@@ -181,3 +197,76 @@ def test_contended_times_are_judged_by_both_ends(snapshot):
     assert (chosen(known), known.not_ruled_out) == (1, ())
     assert why_not(known, 8) == snapshot
     assert chosen(with_share(None, 0.5)) is None
+
+
+@pytest.mark.parametrize(
+    ("goals", "between"),
+    [
+        # 2 nodes: 1.20 + 1.00 USD, or 0.72 + 0.60 if they had not been contended
+        ({"hour_value_usd": 60, "budget_usd_per_run": 1.1}, (1, 2)),
+        ({"hour_value_usd": 60, "budget_usd_per_run": 0.8}, (2,)),
+        ({"hour_value_usd": 60, "budget_usd_per_run": 0.7}, ()),
+        ({"hour_value_usd": 1, "budget_usd_per_run": 1.1}, (1, 2)),
+    ],
+)
+def test_the_budget_of_a_contended_count_is_judged_by_both_ends(goals, between, snapshot):
+    usd = {1: 1.0, 2: 1.2, 4: 2.4}
+    answer = advise_contended({1: 100, 2: 60, 4: 59}, usd, {2: 0.6}, **goals)
+    assert (chosen(answer), answer.between) == (None, between)
+    assert answer.reason == snapshot
+    assert why_not(answer, 2) == snapshot
+
+
+def test_a_count_that_is_open_at_both_ends_for_other_reasons_is_not_ruled_out():
+    # 1 node: at most 1.26 times 0.90 to 1.00 USD on another day
+    answer = advise_contended(
+        {1: 100, 2: 200}, {1: 1.0, 2: 0.8}, {1: 0.9}, 0.1, hour_value_usd=36, budget_usd_per_run=1.1
+    )
+    assert (chosen(answer), answer.between, answer.not_ruled_out) == (2, (), (1,))
+    assert [each.criterion for each in answer.judged[0].verdicts if each.reason] == ["budget"]
+
+
+@pytest.mark.parametrize(("share", "between"), [(0.97, (2, 4)), (0.995, ())])
+def test_an_interval_is_open_due_to_contention_if_the_mean_may_be_the_least(share, between):
+    # 2 nodes: 15.36 USD, or 14.90 or 15.28, against 15.17, within the noise
+    times = {1: [7150, 7200, 7250], 2: [3620, 3650, 3680], 4: [1750, 1800, 1900]}
+    answer = advise_contended(times, {1: 10, 2: 11, 4: 13}, {2: share}, hour_value_usd=4.3)
+    assert (chosen(answer), answer.between) == (None if between else 4, between)
+    assert answer.not_ruled_out == (2,)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(10, 1e4), st.floats(1, 100), st.sampled_from([0.5, 0.6, 0.9, 1.0])),
+        min_size=2,
+        max_size=5,
+    ),
+    st.floats(1, 1e4),
+    st.none() | st.floats(1, 50),
+)
+def test_only_counts_that_are_best_for_some_possible_times_are_in_question(counts, value, budget):
+    """A count is the best for some possible times if it is with its own as short as possible, and
+    the others as measured."""
+    times = {2**place: seconds for place, (seconds, _, _) in enumerate(counts)}
+    usd = {2**place: cost for place, (_, cost, _) in enumerate(counts)}
+    shares = {2**place: share for place, (_, _, share) in enumerate(counts) if share < 1}
+    totals = [usd[n] + value * times[n] / 3600 for n in times]
+    ends = sorted(
+        total * share
+        for total, n in zip(totals, times, strict=True)
+        for share in {1, shares.get(n, 1)}
+    )
+    assume(all(not math.isclose(low, high) for low, high in pairwise(ends)))
+    goals = {"hour_value_usd": value} | ({} if budget is None else {"budget_usd_per_run": budget})
+
+    def best_if(nodes, share):
+        there = times | {nodes: times[nodes] * share}, usd | {nodes: usd[nodes] * share}
+        return chosen(advise(*there, **goals))
+
+    best = {n for n in times if best_if(n, shares.get(n, 1)) == n}
+    is_certain = best_if(1, 1) is not None or not best
+    answer = advise_contended(times, usd, shares, **goals)
+    if len(best) == 1 and is_certain:
+        assert ({chosen(answer)}, answer.between) == (best, ())
+    else:
+        assert (chosen(answer), answer.between) == (None, tuple(sorted(best)))

@@ -432,7 +432,7 @@ def test_the_nearest_count_to_a_deadline_is_not_called_the_fastest() -> None:
     # 1 of 4 attempts failed at both: 13.6 min at most on 2 nodes, 14.5 min on 4
     billed = {1: ([1100] * 3, []), 2: ([610, 611, 612], [100]), 4: ([360, 361, 363], [300])}
     told = advise(billed, deadline_seconds=600).reason
-    assert "at the node count nearest to the deadline, 2 nodes, train time per result" in told
+    assert "at the node count nearest to passing, 2 nodes, train time per result" in told
 
 
 def test_of_counts_that_miss_a_deadline_the_fastest_is_named() -> None:

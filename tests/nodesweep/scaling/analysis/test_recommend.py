@@ -93,6 +93,16 @@ def test_reference_row_recommends_its_largest_count_by_point_estimates(snapshot)
     assert why_not(answer, 4) == snapshot
 
 
+def test_a_baseline_that_may_be_within_the_budget_on_another_day_is_not_ruled_out(snapshot):
+    rows = (
+        row.model_copy(update={"night_sigma": 0.1}) for row in rows_of({1: 9, 2: 8}, {1: 1, 2: 2})
+    )
+    answer = recommend(tuple(rows), RecommendationConfig(budget_usd_per_run=1.1))
+    assert answer is not None
+    assert (chosen(answer), answer.not_ruled_out) == (None, (1,))
+    assert answer.reason == snapshot
+
+
 def test_perfect_scaling_recommends_the_largest_and_says_what_was_not_judged(snapshot):
     answer = advise(PERFECT)
     assert chosen(answer) == 4

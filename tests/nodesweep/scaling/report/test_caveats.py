@@ -239,6 +239,15 @@ def test_failures_relative_baseline_and_missing_points(
     assert added(report) == snapshot
 
 
+@pytest.mark.parametrize("changes", [{"train_clock": None}, {"spot": True}], ids=str)
+def test_a_count_that_completed_without_a_usable_time_did_complete(
+    changes, make_outcomes, make_outcome, make_report, added, snapshot
+):
+    seconds = None if "train_clock" in changes else 100
+    smallest = make_outcome(1, seconds, status="Completed", reason=None, **changes)
+    assert added(make_report([smallest, *make_outcomes({2: 50, 4: 25})])) == snapshot
+
+
 def test_superlinear_by_noise_alone_is_told_from_superlinear(
     make_outcomes, make_report, added, snapshot
 ):

@@ -54,13 +54,31 @@ def test_role_that_trusts_sagemaker_passes(principal: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "action",
+    ["STS:assumerole", "sts:Assume*", "sts:AssumeRol?", "sts:*", "*", ["sts:TagSession", "*Role"]],
+)
+def test_actions_ignore_case_and_may_have_wildcards(action: str | list[str]) -> None:
+    service = {"Service": "sagemaker.amazonaws.com"}
+    assert judge_trust(ROLE, role(service, action)).problems == ()
+
+
+@pytest.mark.parametrize(("other", "problems"), [("sts:TagSession", 0), ("sts:Assume*", 1)])
+def test_not_action_allows_all_other_actions(other: str, problems: int) -> None:
+    found = role({"Service": "sagemaker.amazonaws.com"})
+    [statement] = found["AssumeRolePolicyDocument"]["Statement"]
+    statement["NotAction"] = other
+    del statement["Action"]
+    assert len(judge_trust(ROLE, found).problems) == problems
+
+
+@pytest.mark.parametrize(
     "distrusting",
     [
         role({"Service": "ec2.amazonaws.com"}),
         role({"AWS": "arn:aws:iam::123456789012:root"}),
         role("*"),
         role({"Service": "sagemaker.amazonaws.com"}, effect="Deny"),
-        role({"Service": "sagemaker.amazonaws.com"}, action=["sts:TagSession"]),
+        role({"Service": "sagemaker.amazonaws.com"}, action=["sts:TagSession", "sts:AssumeRole?"]),
     ],
 )
 def test_role_that_does_not_trust_sagemaker_is_a_problem(

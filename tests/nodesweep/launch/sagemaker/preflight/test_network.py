@@ -18,12 +18,26 @@ from tests.plain import plain
 Configs = Callable[..., BenchmarkConfig]
 ask_subnets, ask_groups = asking("subnets"), asking("security groups")
 FROM_ITSELF = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-1"}]}
-ANYWHERE = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+FROM_LIST = {"IpProtocol": "-1", "PrefixListIds": [{"PrefixListId": "pl-1"}]}
 TCP_FROM_ITSELF = {**FROM_ITSELF, "IpProtocol": "tcp", "FromPort": 0, "ToPort": 65535}
 
 
-def subnet(zone: str = "us-east-1a", free: int = 10, vpc: str = "vpc-1") -> dict[str, Any]:
-    return {"AvailabilityZone": zone, "AvailableIpAddressCount": free, "VpcId": vpc}
+def open_to(*ranges: str) -> dict[str, Any]:
+    return {"IpProtocol": "-1", "IpRanges": [{"CidrIp": each} for each in ranges]}
+
+
+ANYWHERE = open_to("0.0.0.0/0")
+
+
+def subnet(
+    zone: str = "us-east-1a", free: int = 10, vpc: str = "vpc-1", cidr: str = "10.0.1.0/24"
+) -> dict[str, Any]:
+    return {
+        "AvailabilityZone": zone,
+        "AvailableIpAddressCount": free,
+        "VpcId": vpc,
+        "CidrBlock": cidr,
+    }
 
 
 def group(
@@ -54,27 +68,50 @@ def test_subnets_of_two_networks_are_a_problem(snapshot: SnapshotAssertion) -> N
     assert problems == snapshot
 
 
+@pytest.mark.parametrize("inbound", [FROM_ITSELF, ANYWHERE])
 @pytest.mark.parametrize("outbound", [FROM_ITSELF, ANYWHERE])
-def test_group_open_to_itself_passes(outbound: dict[str, Any]) -> None:
-    found = judge_groups([group([FROM_ITSELF], [outbound])], has_efa=False)
+def test_group_open_to_itself_or_to_all_addresses_passes(
+    inbound: dict[str, Any], outbound: dict[str, Any]
+) -> None:
+    found = judge_groups([group([inbound], [outbound])], has_efa=False)
     assert (found.problems, found.notices) == ((), ())
 
 
-@pytest.mark.parametrize("inbound", [[], [TCP_FROM_ITSELF], [ANYWHERE]])
+@pytest.mark.parametrize(
+    ("rule", "subnets", "problems", "notices"),
+    [
+        (open_to("10.0.0.0/8"), ["10.0.1.0/24"], 0, 0),
+        (open_to("10.0.1.0/25", "10.0.1.128/25"), ["10.0.1.0/24"], 0, 0),
+        (open_to("10.0.1.0/24"), ["10.0.1.0/24", "10.0.2.0/24"], 2, 0),
+        (open_to("10.0.1.0/25"), ["10.0.1.0/24"], 2, 0),
+        (open_to("10.0.0.0/8"), [], 0, 2),
+        (FROM_LIST, ["10.0.1.0/24"], 0, 2),
+    ],
+)
+def test_addresses_are_compared_with_those_of_the_subnets(
+    rule: Any, subnets: list[str], problems: int, notices: int, snapshot: SnapshotAssertion
+) -> None:
+    rows = [subnet(cidr=each) for each in subnets]
+    found = judge_groups([group([rule], [rule])], False, rows)
+    assert (len(found.problems), len(found.notices)) == (problems, notices)
+    assert (found.problems or found.notices)[:1] == snapshot
+
+
+@pytest.mark.parametrize("inbound", [[], [TCP_FROM_ITSELF], [open_to("192.0.2.0/24")]])
 def test_group_closed_inwards_makes_jobs_hang(
     inbound: list[Any], snapshot: SnapshotAssertion
 ) -> None:
-    assert judge_groups([group(inbound, [FROM_ITSELF])], has_efa=False).problems == snapshot
+    assert judge_groups([group(inbound, [FROM_ITSELF])], False, [subnet()]).problems == snapshot
 
 
 @pytest.mark.parametrize(
     "outbound",
-    [[], [TCP_FROM_ITSELF], [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "10.0.0.0/8"}]}]],
+    [[], [TCP_FROM_ITSELF], [open_to("192.0.2.0/24")]],
 )
 def test_group_closed_outwards_makes_jobs_hang(
     outbound: list[Any], snapshot: SnapshotAssertion
 ) -> None:
-    assert judge_groups([group([FROM_ITSELF], outbound)], has_efa=False).problems == snapshot
+    assert judge_groups([group([FROM_ITSELF], outbound)], False, [subnet()]).problems == snapshot
 
 
 def test_efa_wants_an_outbound_rule_to_the_group_itself(snapshot: SnapshotAssertion) -> None:
@@ -84,6 +121,14 @@ def test_efa_wants_an_outbound_rule_to_the_group_itself(snapshot: SnapshotAssert
     assert judge_groups([group([FROM_ITSELF], [FROM_ITSELF])], has_efa=True).notices == ()
     unknown = judge_groups([group([FROM_ITSELF], [ANYWHERE])], has_efa=None)
     assert unknown.notices[0] == snapshot
+
+
+def test_efa_needs_an_inbound_rule_from_the_group_itself(snapshot: SnapshotAssertion) -> None:
+    by_address = [group([ANYWHERE], [FROM_ITSELF])]
+    assert judge_groups(by_address, has_efa=True).problems == snapshot
+    unknown = judge_groups(by_address, has_efa=None)
+    assert unknown.problems == ()
+    assert unknown.notices == snapshot
 
 
 def test_nodes_carry_all_groups_so_that_one_may_allow_the_other() -> None:

@@ -17,6 +17,7 @@ from nodesweep.launch.sagemaker.preflight.quota import (
     quota_names,
     read_quotas,
 )
+from nodesweep.launch.sagemaker.preflight.rule import RuleContext
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.rules.rule import Facts, Findings
 from tests.nodesweep.launch.sagemaker.preflight.questions import asking, clients, question
@@ -45,15 +46,45 @@ def test_quotas_follow_how_the_nodes_are_bought(
     assert quota_names(make_config(training=features).training) == snapshot
 
 
-@pytest.mark.parametrize(("parallel", "peak"), [(1, 8), (2, 16), (3, 20), (20, 28)])
-def test_peak_is_the_largest_jobs_beside_each_other(
-    make_config: Configs, parallel: int, peak: int
+@pytest.mark.parametrize(
+    ("parallel", "peak", "kept"), [(1, 8, 14), (2, 16, 28), (3, 20, 28), (20, 28, 28)]
+)
+def test_peak_is_the_largest_jobs_beside_each_other_and_each_count_keeps_its_pools(
+    make_config: Configs, parallel: int, peak: int, kept: int
 ) -> None:
     config = make_config(
         sweep={"node_counts": [2, 4, 8], "repeats": 2, "max_parallel_jobs": parallel}
     )
     instance = load_catalogue().get(config.training.instance_type)
-    assert Facts(config, instance, plan_sweep(config, instance)).peak_nodes == peak
+    facts = Facts(config, instance, plan_sweep(config, instance))
+    assert (facts.peak_nodes, facts.kept_nodes) == (peak, kept)
+
+
+@pytest.mark.parametrize(("quota", "problems", "notices"), [(7, 1, 0), (8, 0, 1), (15, 0, 0)])
+def test_pools_of_smaller_counts_may_make_a_larger_job_wait(
+    make_config: Configs, quota: float, problems: int, notices: int, snapshot: SnapshotAssertion
+) -> None:
+    config = make_config(
+        training={"keep_alive_seconds": 3600}, sweep={"node_counts": [1, 2, 4, 8], "repeats": 2}
+    )
+    rows = [
+        {"QuotaName": ON_DEMAND, "Value": 8.0},
+        {"QuotaName": "ml.m5.xlarge for training warm pool usage", "Value": quota},
+    ]
+    client = boto3.client(
+        "service-quotas", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y"
+    )
+    instance = load_catalogue().get(config.training.instance_type)
+    with Stubber(client) as stub:
+        stub.add_response("list_service_quotas", {"Quotas": rows})
+        found = asking("service quotas")(
+            RuleContext(
+                Facts(config, instance, plan_sweep(config, instance)),
+                clients(**{"service-quotas": client}),
+            )
+        )
+    assert (len(found.problems), len(found.notices)) == (problems, notices)
+    assert found.notices == snapshot
 
 
 def test_small_quota_is_a_problem_and_says_what_to_do(
