@@ -24,10 +24,14 @@ _AFTER = re.compile(
     r"|\[[\w.-]+:\d+\] \d+ more process"
 )
 _ENDED_BY_RANK = (
-    re.compile(r"Process name: \[.*,(?P<rank>\d+)\] +Exit code: +(?P<code>-?\d+)"),
-    re.compile(r"process rank (?P<rank>\d+) with PID .* exited on signal (?P<signal>\d+)"),
-    re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+) .* errorcode (?P<code>-?\d+)"),
-    re.compile(r"due to process rank (?P<rank>\d+) with PID .* exiting improperly"),
+    re.compile(r"Process name: \[.*,(?P<rank>\d{1,9})\] +Exit code: +(?P<code>-?\d{1,9})\b"),
+    re.compile(
+        r"process rank (?P<rank>\d{1,9}) with PID .* exited on signal (?P<signal>\d{1,9})\b"
+    ),
+    re.compile(
+        r"MPI_ABORT was invoked on rank (?P<rank>\d{1,9}) .* errorcode (?P<code>-?\d{1,9})\b"
+    ),
+    re.compile(r"due to process rank (?P<rank>\d{1,9}) with PID .* exiting improperly"),
 )
 _OF_A_RANK = re.compile(r"Primary job +terminated|MPI_INIT failed for some reason")
 """Messages that name no process and do not report a failure of mpirun itself."""

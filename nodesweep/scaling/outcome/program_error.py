@@ -357,7 +357,7 @@ def _signal(reason: str | None, exit_code: int | None) -> str | None:
     It is read from the exit code of the launcher (-9) or, if that is unknown, from the reason (-9,
     or 137 from a shell).
     """
-    given = re.search(r"\bexit ?code:? (-?\d+)", reason or "", re.IGNORECASE)
+    given = re.search(r"\bexit ?code:? (-?\d{1,9})\b", reason or "", re.IGNORECASE)
     code = exit_code if exit_code is not None else int(given[1]) if given else 0
     number = -code if code < 0 else code - 128 if code > 128 else 0
     return _SIGNALS.get(number)

@@ -41,8 +41,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 _RULE = re.compile(r"[=*]{20,}")
 _ROOT_CAUSE = "Root Cause"
 _SUMMARY_PROGRAM = re.compile(r"\s*(?P<program>\S+\.py) FAILED\s*")
-_SUMMARY_RANK = re.compile(r"\s*rank\s*: (?P<rank>\d+)")
-_SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
+_SUMMARY_RANK = re.compile(r"\s*rank\s*: (?P<rank>\d{1,9})\b")
+_SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d{1,9})\b")
 
 
 @dataclass(frozen=True)

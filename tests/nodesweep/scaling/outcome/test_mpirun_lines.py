@@ -93,6 +93,24 @@ def test_of_two_ranks_that_ended_the_job_the_first_counts() -> None:
     assert (found.rank, found.exit_code) == (1, 4)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "MPI_ABORT was invoked on rank {} in communicator MPI_COMM_WORLD with errorcode {}.",
+        "mpirun noticed that process rank {} with PID 7 on node algo-1 exited on signal {} (x).",
+        "mpirun has exited due to process rank {} with PID 7 exiting improperly",
+        "mpirun: Process name: [[1,1],{}] Exit code:    {}",
+    ],
+)
+def test_a_huge_number_is_no_rank(said: str) -> None:
+    """int() raises an error for more than 4300 digits."""
+    lines = ["-" * 74, said.replace("{}", "9" * 5000), "-" * 74]
+    found = read_mpirun(lines)
+    assert (found.rank, found.exit_code) == (None, None)
+    failure = read_failure(REASON.format("9" * 5000), [f"algo-1: {line}" for line in lines])
+    assert failure.rank is None
+
+
 def test_a_programs_own_rules_of_dashes_are_its_own() -> None:
     assert read_mpirun(["-" * 74, "epoch 1", "-" * 74, "epoch 2"]) == MpirunReport()
 
