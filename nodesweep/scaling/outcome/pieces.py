@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 
 from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.outcome.plain_lines import plain_lines, without_colours
-from nodesweep.scaling.outcome.program_error import ERROR_LINE
+from nodesweep.scaling.outcome.tracebacks import ERROR_LINE
 
 _NAME = re.compile(r"(?:^|[\s;,])\w+=$")
 """A name whose value is still missing."""
 _VALUE = re.compile(r"(?:^|[\s;,])\w+=[^\s;=]+$")
-_ERROR = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)$")
+_ERROR = re.compile(r"^(?:\w+\.)*[A-Z]\w*$")
 _NO_VALUE = re.compile(r"\s*(?:\w+=|Traceback \(most recent call last\):)")
 _MOST_CHARACTERS = 200  # of a line's end that are searched
 _MOST_MILLISECONDS = 2_000

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from nodesweep.scaling.outcome.plain_lines import plain_lines
+from nodesweep.scaling.outcome.plain_lines import PlainLine, plain_lines
+from nodesweep.scaling.outcome.tracebacks import (
+    ERROR_LINE,
+    FRAME,
+    Raised,
+    find_raised,
+    without_group_bar,
+)
 from nodesweep.scaling.report_part import Part
 
 CONSEQUENCE = re.compile(
@@ -25,13 +32,8 @@ CONSEQUENCE = re.compile(
     re.IGNORECASE,
 )
 """Messages of gloo, NCCL, torch's TCP store and torchrun when the peer is gone."""
-ERROR_LINE = re.compile(
-    r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error:"
-    r" |Error: |\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # the last is from Open MPI's library
-)
 CHILD_FAILED = "ChildFailedError"
 """The error with which torchrun reports that its program failed."""
-_FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _NOT_THE_USERS = (
     "site-packages/",
     "dist-packages/",
@@ -237,35 +239,22 @@ def find_program_error(
     Returns:
         The error; None if none is reported.
     """
-    parts = [plain_lines(line)[-1] for line in lines]
-    texts = [part.text for part in parts]
-    errors = [
-        index
-        for index, part in enumerate(parts)
-        if ERROR_LINE.match(part.text) and not part.is_below_error
-    ]
-    own = [
-        index
-        for index in errors
-        if not CONSEQUENCE.search(texts[index]) and not _COLLECTIVE.search(texts[index])
-    ]
-    fatal = _fatal(texts)
-    if own and (fatal is None or own[-1] > fatal.at):
-        said = texts[own[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said=said, where=_where(texts, own[-1]), advice=_advice(said))
-    if signal := (fatal.signal if fatal else _signal(reason, exit_code)):
+    log = _read(lines)
+    killed_by = _signal(reason, exit_code)
+    own, fatal = log.own, log.fatal
+    if own is not None:
+        return log.error_at(own)
+    if signal := (fatal.signal if fatal else killed_by):
         who = "a process" if rank is None else f"rank {rank}"
-        what = [found["what"] for text in texts if (found := _WHAT.match(text))]
+        what = [found["what"] for text in log.texts if (found := _WHAT.match(text))]
         said = ": ".join([f"{who} was killed by {signal}", *what[-1:]])[:_SAID_CHARACTERS]
         where = (fatal.where if fatal else None) or program
         return ProgramError(said=said, where=where, advice=_SIGNAL_ADVICE.get(signal))
-    waited = [index for index, text in enumerate(texts) if _COLLECTIVE.search(text)]
+    waited = [index for index, text in enumerate(log.texts) if _COLLECTIVE.search(text)]
     if waited:
-        said = texts[waited[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said=said, where=_where(texts, waited[-1]), advice=_COLLECTIVE_ADVICE)
-    if errors:
-        said = texts[errors[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said=said, where=_where(texts, errors[-1]), advice=_advice(said))
+        return log.error_at(waited[-1], _COLLECTIVE_ADVICE)
+    if log.errors:
+        return log.error_at(log.errors[-1])
     if rank is not None and exit_code:
         said = f"rank {rank} exited with code {exit_code} and wrote no error"
         return ProgramError(said=said, where=program)
@@ -293,6 +282,73 @@ def failure_cause(reason: str | None, error: ProgramError | None) -> str:
     return _NUMBER.sub("#", _HOST.sub("", said)).strip()
 
 
+class _Log(NamedTuple):
+    """The lines of a program, and the indices of those with errors.
+
+    Attributes:
+        parts: the lines without marks and prefixes.
+        errors: the lines with an error.
+        raised: the lines with the exceptions of tracebacks, and about ignored exceptions.
+        fatal: the last signal that Python's fault handler reported.
+        own: the last error that the failure of a different rank did not cause; None if there is
+            none, or if the fault handler reported a signal later.
+    """
+
+    parts: Sequence[PlainLine]
+    errors: Sequence[int]
+    raised: Raised
+    fatal: _Fatal | None
+    own: int | None
+
+    @property
+    def texts(self) -> list[str]:
+        return [part.text for part in self.parts]
+
+    def error_at(self, at: int, advice: str | None = None) -> ProgramError:
+        """Return the error in a line, with the remedy for its kind if none is given."""
+        said = self.parts[at].text.strip()[:_SAID_CHARACTERS]
+        return ProgramError(said=said, where=self._where(at), advice=advice or _advice(said))
+
+    def _where(self, at: int) -> str | None:
+        """Return the last frame of the user's code above the error, from the same process.
+
+        The frames of an earlier traceback are not those of an error without a traceback. For an
+        error of an argument parser, return the program that the error names.
+        """
+        part = self.parts[at]
+        for index in range(at - 1, -1, -1):
+            other = self.parts[index]
+            if other.speaker != part.speaker or index in self.raised.ignored:
+                continue
+            if index in self.raised.errors and at not in self.raised.errors:
+                break
+            frame = FRAME.match(other.text)
+            if frame and _is_users(frame["path"]):
+                return _place(frame)
+        parser = _PARSER.match(part.text)
+        return parser["program"] if parser and parser["program"].endswith(".py") else None
+
+
+def _read(lines: Sequence[str]) -> _Log:
+    parts = [without_group_bar(plain_lines(line)[-1]) for line in lines]
+    raised = find_raised(parts)
+    errors = [
+        index
+        for index, part in enumerate(parts)
+        if index in raised.errors
+        or (ERROR_LINE.match(part.text) and not part.is_below_error and index not in raised.ignored)
+    ]
+    fatal = _fatal([part.text for part in parts])
+    own = [
+        index
+        for index in errors
+        if not CONSEQUENCE.search(parts[index].text)
+        and not _COLLECTIVE.search(parts[index].text)
+        and (fatal is None or index > fatal.at)
+    ]
+    return _Log(parts, errors, raised, fatal, own[-1] if own else None)
+
+
 class _Fatal(NamedTuple):
     """A signal that Python's fault handler reported, with its place in the user's code."""
 
@@ -309,7 +365,7 @@ def _fatal(texts: Sequence[str]) -> _Fatal | None:
         if signal is None:
             continue
         current = dropwhile(lambda text: not text.startswith(_CURRENT_THREAD), texts[index:])
-        frames = takewhile(bool, map(_FRAME.match, islice(current, 1, None)))
+        frames = takewhile(bool, map(FRAME.match, islice(current, 1, None)))
         own = (_place(frame) for frame in frames if frame and _is_users(frame["path"]))
         return _Fatal(index, signal, next(own, None))
     return None
@@ -321,19 +377,6 @@ def _is_users(path: str) -> bool:
 
 def _place(frame: re.Match[str]) -> str:
     return f"{_CODE.sub('', frame['path'])}, line {frame['line']}"
-
-
-def _where(texts: Sequence[str], index: int) -> str | None:
-    """Return the last frame of the user's code above the error.
-
-    For an error of an argument parser, return the program that the error names.
-    """
-    for text in reversed(texts[:index]):
-        frame = _FRAME.match(text)
-        if frame and _is_users(frame["path"]):
-            return _place(frame)
-    parser = _PARSER.match(texts[index])
-    return parser["program"] if parser and parser["program"].endswith(".py") else None
 
 
 def _advice(said: str) -> str | None:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from nodesweep.scaling.outcome.launcher_lines import is_of_race
 from nodesweep.scaling.outcome.mpirun_lines import read_mpirun
 from nodesweep.scaling.outcome.plain_lines import plain_lines, rank_of
-from nodesweep.scaling.outcome.program_error import CHILD_FAILED, ERROR_LINE
+from nodesweep.scaling.outcome.program_error import CHILD_FAILED
+from nodesweep.scaling.outcome.tracebacks import ERROR_LINE
 
 _INVOKES = "Invoking user script"
 _COMMAND_FOLLOWS = "Invoking script with the following command:"

@@ -1,0 +1,132 @@
+"""Find the exceptions in Python's tracebacks, whatever their classes are called.
+
+An exception that Python ignores, usually while it shuts down, does not end the program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nodesweep.scaling.outcome.plain_lines import PlainLine
+
+_SUFFIXES = ("Error", "Exception", "Interrupt", "Exit")
+_NUMBER = r"[-+]?\.?\d"
+ERROR_LINE = re.compile(
+    rf"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:{'|'.join(_SUFFIXES)})"
+    rf"(?::(?!\s*{_NUMBER}[\d.]*(?:[eE][-+]?\d+)?%?\s*$)|$)"
+    rf"|(?:[^:]{{1,80}}: error|Error): (?!\s*{_NUMBER})"  # "Error: 0.31" is a metric
+    r"|\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # from Open MPI's library
+)
+"""Matches an error without a traceback."""
+FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
+_HEADING = re.compile(r"(?:^|\s)Traceback \(most recent call last\):\s*$")
+_IGNORED_HEADING = re.compile(
+    r"Exception ignored (?:in: |.*(?:: <|:\s*$))|Error in atexit\._run_exitfuncs:"
+    r"|--- Logging error ---"
+)
+_CHAINED = re.compile(
+    r"During handling of the above exception, another exception occurred:"
+    r"|The above exception was the direct cause of the following exception:"
+    r"|Call stack:"  # of a call of a logger
+)
+_CALL_STACK_ENDS = "Arguments: "
+_GROUP_BAR = re.compile(r"\s*\|(?: |$)")
+_RAISED = re.compile(
+    r"(?P<module>(?:(?:[^\W\d]\w*|<locals>)\.)*)(?P<name>[^\W\d]\w*)(?::\s+(?P<message>\S.*)|:)?\s*"
+)
+
+
+class Raised(NamedTuple):
+    """The indices of the lines with an exception, and of the lines about ignored exceptions."""
+
+    errors: frozenset[int]
+    ignored: frozenset[int]
+
+
+@dataclass
+class _Process:
+    """The tracebacks that a process is writing.
+
+    Attributes:
+        headings: tracebacks without a line with their exception so far. There can be several if
+            processes without marks write alternately.
+        is_open: True below the heading of a traceback, until the first line with an exception.
+        is_ignored: True from the heading of an ignored exception until the line with it.
+        was_ignored: True if the previous traceback was of an ignored exception.
+        follows_frame: True if the previous line was a frame.
+        doubtful: the line with an exception that only its place shows; None if a line follows it
+            that ends the traceback.
+    """
+
+    headings: int = 0
+    is_open: bool = False
+    is_ignored: bool = False
+    was_ignored: bool = False
+    follows_frame: bool = False
+    doubtful: int | None = None
+
+
+def find_raised(parts: Sequence[PlainLine]) -> Raised:
+    """Find the exceptions in the lines of a program, whose processes can write alternately."""
+    errors: set[int] = set()
+    ignored: set[int] = set()
+    processes: dict[str, _Process] = {}
+    for index, part in enumerate(parts):
+        process = processes.setdefault(part.speaker, _Process())
+        text = part.unmarked
+        if not text.strip():
+            continue
+        is_frame = FRAME.match(text) is not None
+        if is_frame and process.doubtful is not None:  # that line was not of this traceback
+            errors.discard(process.doubtful)
+            process.is_open, process.headings = True, process.headings + 1
+        if not text[0].isspace():
+            process.doubtful = None
+        if _IGNORED_HEADING.match(text) or (process.was_ignored and _CHAINED.match(text)):
+            process.is_ignored, process.is_open = True, False
+        elif _HEADING.search(text):
+            if process.is_open:  # the exception of the traceback above is missing
+                process.is_ignored = False
+            process.is_open, process.headings = True, process.headings + 1
+            process.doubtful = None
+        if process.is_ignored:
+            ignored.add(index)
+        is_error = ERROR_LINE.match(part.text) is not None and not part.is_below_error
+        if (is_error and (process.headings or process.is_ignored)) or (
+            process.is_open and _is_raised(part, process)
+        ):
+            if not process.is_ignored:
+                errors.add(index)
+                process.doubtful = None if is_error else index
+            process.was_ignored = process.is_ignored
+            process.is_open = process.is_ignored = False
+            process.headings = max(0, process.headings - 1)
+        elif text.startswith(_CALL_STACK_ENDS):
+            process.is_ignored = False
+        process.follows_frame = is_frame
+    return Raised(frozenset(errors), frozenset(ignored))
+
+
+def without_group_bar(part: PlainLine) -> PlainLine:
+    """Return the line of an exception group's traceback without the bar in front of it."""
+    if bar := _GROUP_BAR.match(part.unmarked):
+        text = part.unmarked[bar.end() :]
+        return part._replace(text=text, unmarked=text)
+    return part
+
+
+def _is_raised(part: PlainLine, process: _Process) -> bool:
+    """Return True if the line can be the exception of an open traceback.
+
+    The toolkit removes the indentation of some lines, so a line of source code can have none.
+    """
+    found = _RAISED.fullmatch(part.text)
+    if found is None or part.text != part.unmarked:
+        return False
+    name, module, message = found["name"], found["module"], found["message"]
+    if message and re.match(_NUMBER, message) and not (module or name.endswith(_SUFFIXES)):
+        return False
+    return name[0].isupper() or bool(module and not process.follows_frame)

@@ -1,0 +1,153 @@
+"""Exceptions of all classes are found in tracebacks, however launchers pass these on; those that
+Python ignores are not the error of the program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nodesweep.scaling.outcome.program_error import find_program_error
+
+HEADING = "Traceback (most recent call last):"
+FRAME = '  File "/opt/ml/code/train.py", line 7, in <module>'
+REAL = (HEADING, FRAME, "    main()", "    ^^^^^^", "OSError: [Errno 5] Input/output error")
+AT_SHUTDOWN = (
+    HEADING,
+    '  File "/opt/venv/lib/python3.11/site-packages/w.py", line 3, in __del__',
+    "    import gone",
+    "ImportError: sys.meta_path is None, Python is likely shutting down",
+)
+
+
+def found(lines: Sequence[str]) -> tuple[str | None, str] | None:
+    error = find_program_error(lines)
+    return (error.where, error.said) if error else None
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "Exception ignored in: <function Writer.__del__ at 0x7f>",
+        "Exception ignored in: 'zmq.backend.cython.Socket.__dealloc__'",
+        "Exception ignored in atexit callback: <function close at 0x7f>",
+        "Exception ignored in atexit callback <function close at 0x7f>:",
+        "Exception ignored while calling deallocator <function Writer.__del__ at 0x7f>:",
+        "Error in atexit._run_exitfuncs:",
+        "--- Logging error ---",
+    ],
+)
+@pytest.mark.parametrize("mark", ["", "[rank1]: ", "[1,mpirank:1,algo-2]<stderr>:"])
+def test_an_exception_that_python_ignores_is_not_the_error(heading: str, mark: str) -> None:
+    real = ("train.py, line 7", REAL[-1])
+    chained = "During handling of the above exception, another exception occurred:"
+    for ignored in (
+        [heading, *AT_SHUTDOWN],
+        [heading, "step=9;", *AT_SHUTDOWN[:2], "step=9;", *AT_SHUTDOWN[2:]],
+        [heading, *AT_SHUTDOWN, "", chained, "", HEADING, *AT_SHUTDOWN[1:3], "zlib.error: no"],
+        [heading, "BrokenPipeError: [Errno 32] Broken pipe"],
+        [heading, *AT_SHUTDOWN[:-1], "AssertionError: can only test a child process"],
+    ):
+        assert found([mark + line for line in [*REAL, *ignored]]) == real
+        assert found([mark + line for line in [*ignored, *REAL]]) == real
+        assert found([mark + line for line in ignored]) is None
+    others = [line for pair in zip(REAL, [heading, *AT_SHUTDOWN], strict=True) for line in pair]
+    ranks = [f"[rank{index % 2}]: {line}" for index, line in enumerate(others)]
+    assert found(ranks) == real
+
+
+def test_an_ignored_exception_that_is_cut_hides_no_other() -> None:
+    cut = ["Exception ignored in: <function Writer.__del__ at 0x7f>", *AT_SHUTDOWN[:-1]]
+    assert found([*cut, *REAL]) == ("train.py, line 7", REAL[-1])
+
+
+def test_the_call_of_a_logger_that_failed_is_no_frame_of_the_error() -> None:
+    stack = ["Call stack:", FRAME, "Message: '%d'", "Arguments: ('x',)"]
+    assert found(["--- Logging error ---", *REAL, *stack, "Error: no data"]) == (
+        None,
+        "Error: no data",
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "zipfile.BadZipFile: File is not a zip file",
+        "StopIteration",
+        "botocore.errorfactory.NoSuchKey: An error occurred (NoSuchKey): no such key",
+        "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='h', port=443): Read timed out.",
+        "omegaconf.errors.MissingMandatoryValue: Missing mandatory value: lr",
+        "main.<locals>.Bad: here",
+        "struct.error: unpack requires a buffer of 4 bytes",
+        "queue.Empty",
+        "KeyboardInterrupt",
+        "KeyError: 3",
+        "ValueError",
+    ],
+)
+@pytest.mark.parametrize("mark", ["", "[rank1]: ", "[1,mpirank:1,algo-2]<stderr>:", "  | "])
+def test_an_exception_is_found_by_its_place(said: str, mark: str) -> None:
+    handled = [HEADING, FRAME.replace("7", "3"), "OSError: handled", "went on"]
+    lines = [*handled, *REAL[:-1], said, "  with: more", "Foo: bar"]
+    expected = ("train.py, line 7", said)
+    assert found([mark + line for line in lines]) == expected
+    # the toolkit removes the indentation of some lines, and other processes write lines between
+    assert found([(mark + line).strip() for line in lines]) == expected
+    assert found([*lines[:6], "loss: 0.5", "INFO: slow", *lines[6:]]) == expected
+    assert found([*lines[:5], "Epoch: first", *lines[5:]]) == expected
+
+
+def test_a_line_of_code_without_indentation_is_no_exception() -> None:
+    lines = [HEADING, FRAME, "self.batch", FRAME, "zlib.error", "Foo"]
+    assert found(lines) == ("train.py, line 7", "Foo")
+    assert found(["Foo: bar", "zlib.error: x"]) is None
+
+
+def test_processes_without_marks_can_write_alternately() -> None:
+    lines = [line for line in REAL for _ in range(2)]
+    assert found(lines) == ("train.py, line 7", REAL[-1])
+    other = [HEADING, FRAME, "    main()", "    ^^^^^^", "zipfile.BadZipFile: no"]
+    both = [line for pair in zip(REAL, other, strict=True) for line in pair]
+    assert found(both) == ("train.py, line 7", REAL[-1])
+
+
+def test_an_error_without_a_traceback_has_no_frame_of_an_earlier_one() -> None:
+    assert found([*REAL, "Error: no such option"]) == (None, "Error: no such option")
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("import zipfile\nzipfile.ZipFile(__file__)", (2, "zipfile.BadZipFile: File is not a")),
+        ("class E(Exception): pass\nraise E('a: b\\nTop: c')", (2, "E: a: b")),
+        ("eval('1 +')", (1, "SyntaxError: ")),
+        (
+            "class W:\n    def __del__(self): import gone\nw = W()\nraise LookupError(3)",
+            (4, "LookupError: 3"),
+        ),
+        (
+            "import atexit\natexit.register(lambda: 1 / 0)\nraise StopIteration",
+            (3, "StopIteration"),
+        ),
+        ("try: 1 / 0\nexcept ArithmeticError: raise StopIteration", (2, "StopIteration")),
+        (
+            "import asyncio\nasync def fail(): raise KeyError(1)\nasync def main():\n"
+            "  async with asyncio.TaskGroup() as all: all.create_task(fail())\n"
+            "asyncio.run(main())",
+            (2, "KeyError: 1"),
+        ),
+    ],
+)
+def test_exceptions_of_this_python(program: str, expected: tuple[int, str], tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(program)
+    ended = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, check=False, timeout=60
+    )
+    error = find_program_error(ended.stderr.splitlines())
+    assert error is not None and error.where is not None
+    assert error.where.endswith(f"train.py, line {expected[0]}")
+    assert error.said.startswith(expected[1])
