@@ -227,7 +227,8 @@ def find_program_error(
     Python's fault handler caught later. If there is neither, it is the first of these that is
     known: the signal that killed the rank, a collective that timed out, the last error of any kind,
     and the exit code of the rank. If a signal killed the rank and the fault handler wrote nothing,
-    only the file that the launcher started is known.
+    only the file that the launcher started is known. SIGKILL also precedes an error after which
+    the program wrote more, because a program that an error ends is not killed.
 
     Args:
         lines: The lines of the program, without the prefix of the node (program_log.py).
@@ -242,7 +243,7 @@ def find_program_error(
     log = _read(lines)
     killed_by = _signal(reason, exit_code)
     own, fatal = log.own, log.fatal
-    if own is not None:
+    if own is not None and not (fatal is None and killed_by == "SIGKILL" and log.goes_on(own)):
         return log.error_at(own)
     if signal := (fatal.signal if fatal else killed_by):
         who = "a process" if rank is None else f"rank {rank}"
@@ -303,6 +304,11 @@ class _Log(NamedTuple):
     @property
     def texts(self) -> list[str]:
         return [part.text for part in self.parts]
+
+    def goes_on(self, at: int) -> bool:
+        """Return True if the program wrote a line after this one."""
+        later = range(at + 1, len(self.parts))
+        return any(self.parts[i].text.strip() and i not in self.raised.ignored for i in later)
 
     def error_at(self, at: int, advice: str | None = None) -> ProgramError:
         """Return the error in a line, with the remedy for its kind if none is given."""
