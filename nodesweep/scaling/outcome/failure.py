@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from nodesweep.scaling.outcome.fault_dump import find_dumps
-from nodesweep.scaling.outcome.plain_lines import without_colours
+from nodesweep.scaling.outcome.plain_lines import plain_lines, without_colours
 from nodesweep.scaling.outcome.program_error import (
     CONSEQUENCE,
     ProgramError,
     find_program_error,
     last_words,
     launcher_error,
+    own_error_at,
 )
 from nodesweep.scaling.outcome.program_log import ProgramLog, find_program_lines
 
@@ -28,11 +29,12 @@ MAX_LINES = 20
 _BLAMED = re.compile(r"(?:\w+: )?(?P<host>algo-[1-9]\d*)\b")
 _LINE = re.compile(r"(?P<host>algo-[1-9]\d*): (?P<text>.*)", re.DOTALL)
 _FAILURE = re.compile(
-    r"\b\w*(?:Error|Exception)\b(?!\s*[=:]\s*[-+.\d])|\bkilled\b|segmentation fault|core dumped|out"
-    r" of memory"
-    r"|\bexit code:? -?[1-9]|\bsig(?:kill|segv|bus|fpe|ill)\b",
-    re.IGNORECASE,
+    r"\b\w+(?:Error|Exception)\b(?!\s*[=:]\s*[-+.\d])"
+    r"|\b(?:ERROR|CRITICAL|FATAL)\b(?!\s*[=:]?\s*[-+.\d])"
+    r"|\bterminate called after throwing\b|(?i:\bkilled\b|segmentation fault|core dumped"
+    r"|out of memory|\bexit code:? -?[1-9]|\bsig(?:kill|segv|bus|fpe|ill)\b)"
 )
+_WARNING = re.compile(r"\b\w*Warning: ")
 Memory = Literal["accelerator", "main", "killed"]
 """The memory that ran out: accelerator memory, main memory, or possibly main memory ("killed").
 
@@ -190,11 +192,29 @@ def _of_others(lines: Sequence[_Line], host: str | None) -> list[_Line]:
 
 
 def _first_to_fail(lines: Sequence[_Line]) -> str | None:
-    """Return the node with the first line that reports a failure other than a lost connection."""
-    told = (
-        line for line in lines if _FAILURE.search(line.text) and not CONSEQUENCE.search(line.text)
+    """Return the node whose program failed first, or that first reported a different failure.
+
+    Lost connections and warnings do not count.
+    """
+    named = [line for line in lines if line.host is not None]
+    ends = []
+    for host in dict.fromkeys(line.host for line in named):
+        own = [index for index, line in enumerate(named) if line.host == host]
+        at = own_error_at([named[index].text for index in own])
+        if at is not None:
+            ends.append(own[at])
+    if ends:
+        return named[min(ends)].host
+    return next((line.host for line in named if _reports_failure(line.text)), None)
+
+
+def _reports_failure(text: str) -> bool:
+    part = plain_lines(text)[-1]
+    return not part.is_below_error and bool(
+        _FAILURE.search(part.unmarked)
+        and not CONSEQUENCE.search(part.unmarked)
+        and not _WARNING.search(part.unmarked)
     )
-    return next((line.host for line in told if line.host is not None), None)
 
 
 def name_host(reason: str | None, host: str | None) -> str | None:

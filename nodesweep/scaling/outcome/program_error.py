@@ -262,6 +262,15 @@ def find_program_error(
     return None
 
 
+def own_error_at(lines: Sequence[str]) -> int | None:
+    """Return the index of the line with the error of a program, or with the signal that ended it.
+
+    None if there is none, or only those that the failure of a different rank caused.
+    """
+    log = _read(lines)
+    return log.fatal.at if log.own is None and log.fatal is not None else log.own
+
+
 def launcher_error(line: str) -> ProgramError:
     """Return an error of the launcher itself, with a remedy if there is one."""
     message = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]

@@ -15,7 +15,7 @@ from nodesweep.scaling.outcome.plain_lines import PlainLine
 _SUFFIXES = ("Error", "Exception", "Interrupt", "Exit")
 _NUMBER = r"[-+]?\.?\d"
 ERROR_LINE = re.compile(
-    rf"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:{'|'.join(_SUFFIXES)})"
+    rf"(?:[A-Za-z_][\w.]*\.)?_*[A-Z]\w*(?:{'|'.join(_SUFFIXES)})"
     rf"(?::(?!\s*{_NUMBER}[\d.]*(?:[eE][-+]?\d+)?%?\s*$)|$)"
     rf"|(?:[^:]{{1,80}}: error|Error): (?!\s*{_NUMBER})"  # "Error: 0.31" is a metric
     r"|\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # from Open MPI's library
@@ -129,4 +129,4 @@ def _is_raised(part: PlainLine, process: _Process) -> bool:
     name, module, message = found["name"], found["module"], found["message"]
     if message and re.match(_NUMBER, message) and not (module or name.endswith(_SUFFIXES)):
         return False
-    return name[0].isupper() or bool(module and not process.follows_frame)
+    return name.lstrip("_")[:1].isupper() or bool(module and not process.follows_frame)
