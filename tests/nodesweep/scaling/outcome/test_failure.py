@@ -146,6 +146,17 @@ def test_reason_is_left_alone_where_it_names_the_node_or_there_is_one_only():
     assert name_host("AlgorithmError: boom", None) == "AlgorithmError: boom"
 
 
+@pytest.mark.parametrize("reason", ["AlgorithmError: boom", "AlgorithmError: algo-1: boom"])
+def test_node_of_the_rank_is_named_under_mpirun(reason, snapshot):
+    log = ("algo-1: [1,1]<stderr>:ValueError: bad sample",)
+    job = JobStatus("s-n2-r1-a1-abcd", "failed", reason=reason, nodes=2)
+    outcome = read_outcome(job, None, log, nodes=2, repeat=1, attempt=1, world_size=2)
+    assert (outcome.failed_host, outcome.log_tail) == ("algo-2", log)
+    assert outcome.reason == snapshot
+    uneven = read_outcome(job, None, log, nodes=2, repeat=1, attempt=1, world_size=3)
+    assert (uneven.failed_host, uneven.reason) == (None, reason)
+
+
 def test_node_is_named_where_the_platform_gives_no_reason(snapshot):
     assert outcome_of(None).reason == snapshot
 

@@ -21,6 +21,8 @@ from nodesweep.scaling.outcome.plain_lines import plain_lines
 CAPTURED = Path(__file__).parent / "captured_logs"
 REASON = "AlgorithmError: ExecuteUserScriptError:\nExitCode {}\nErrorMessage"
 
+ENDED = "mpirun: Error: process rank {} with PID 7 on node {} exited on signal 9 (Killed)."
+
 
 def failure_of(name: str, exit_code: int = 1, nodes: int = 1) -> FailureLog:
     lines = [f"algo-1: {line}" for line in (CAPTURED / f"{name}.log").read_text().splitlines()]
@@ -77,6 +79,41 @@ def test_the_end_of_a_rank_is_the_reason(
     others = [line for line in failure.lines if "[1,0]<std" in line and "[1,1]<std" not in line]
     assert not any("Primary job" in line or "MPI_ABORT was" in line for line in failure.lines)
     assert rank is None or all(line.endswith("[1,0]<stdout>:") for line in others)
+
+
+@pytest.mark.parametrize(
+    ("lines", "host"),
+    [
+        (["[1,mpirank:1,algo-2]<stderr>:ValueError: bad sample"], "algo-2"),
+        (["[1,1]<stderr>:ValueError: bad sample"], "algo-2"),
+        (["[1,mpirank:0,algo-1]<stderr>:step=1;", "ValueError: bad sample"], None),
+        (
+            [
+                "[1,mpirank:1,algo-2]<stderr>:step=1;",
+                "-" * 74,
+                "Process name: [[1,1],1] Exit code:    3 by mpirun",
+                "-" * 74,
+            ],
+            "algo-2",
+        ),
+        ([ENDED.format(1, "algo-3")], "algo-3"),
+        ([ENDED.format(1, "vm")], "algo-2"),
+        ([ENDED.format(9, "vm")], None),
+        ([ENDED.format(1, "vm"), "[1,1]<stderr>:ValueError: bad sample"], "algo-2"),
+        (["mpirun: Error: unknown option"], "algo-1"),
+        (["ValueError: bad sample"], "algo-1"),
+    ],
+)
+def test_the_node_of_the_rank_failed_first_not_the_node_of_mpirun(
+    lines: list[str], host: str | None
+) -> None:
+    log = ["algo-2: waiting for the first", *(f"algo-1: {line}" for line in lines)]
+    for reason in (REASON.format(1), "AlgorithmError: algo-1: no"):
+        failure = read_failure(reason, log, nodes=2, processes_per_node=1)
+        assert failure.host == host
+        assert not any("waiting" in line for line in failure.lines)
+    assert read_failure(REASON.format(1), log, failed=False, nodes=2).host is None
+    assert read_failure(REASON.format(1), [f"algo-1: {ENDED.format(1, 'vm')}"]).host is None
 
 
 def test_the_first_rank_may_be_the_one_that_ended_the_job() -> None:
