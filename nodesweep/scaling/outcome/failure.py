@@ -96,7 +96,7 @@ class FailureLog:
     Attributes:
         host: the node that failed first; None if unknown.
         lines: the last lines of that node's program, or of its log if the program wrote nothing.
-            The log of the node with mpirun has the lines of all nodes' programs.
+            The log of a node with mpirun or pdsh has the lines of all nodes' programs.
         other_lines: the last lines of the other nodes.
         rank: the rank that failed first, according to the launcher; None if unknown.
         error: the error of the program; all of its lines are searched, because the frame in the
@@ -122,8 +122,8 @@ def read_failure(
     The failed node is the node that `reason` begins with or, if it begins with none, the first node
     that logs a failure of its own. If it is unknown, or if the job was stopped, the lines are not
     split. Lines of the SageMaker toolkit and of torchrun are left out
-    (nodesweep/scaling/outcome/program_log.py), and so is a failure to time all-reduces. In
-    mpirun's log, the marks of the lines or the ranks identify the failed node.
+    (nodesweep/scaling/outcome/program_log.py), and so is a failure to time all-reduces. In the log
+    of mpirun or pdsh, the marks of the lines or the ranks identify the failed node.
 
     Args:
         reason: The job's FailureReason.
@@ -168,8 +168,8 @@ def read_failure(
     if error is None and own and _NO_MESSAGE in (reason or ""):
         error = last_words(own[-1].text)
     node = host
-    if failed and nodes != 1 and found.is_of_mpirun and not launchers:
-        node = _node_under_mpirun(own, found, nodes, processes_per_node)
+    if host is not None and nodes != 1 and not launchers:
+        node = _marked_node(host, own, found, nodes, processes_per_node)
     return FailureLog(
         node,
         _last_lines(own or [line for line in lines if host in (None, line.host)]),
@@ -243,14 +243,23 @@ def _reports_failure(text: str) -> bool:
     )
 
 
-def _node_under_mpirun(
-    lines: Sequence[_Line], found: ProgramLog, nodes: int | None, processes_per_node: int | None
+def _marked_node(
+    host: str,
+    lines: Sequence[_Line],
+    found: ProgramLog,
+    nodes: int | None,
+    processes_per_node: int | None,
 ) -> str | None:
-    """Return the node of the rank that failed first, from mpirun's log; None if unknown."""
+    """Return the node of the rank that failed first, from the log of `host`; None if unknown.
+
+    The log of a node with mpirun or pdsh has the lines of all nodes' ranks.
+    """
     at = own_error_at([line.text for line in lines])
     marked = None if at is None else plain_lines(lines[at].text)[-1]
     if marked is not None and marked.host is not None:
         return marked.host
+    if not found.is_of_mpirun:
+        return host
     rank = found.failed_rank if marked is None or marked.rank is None else marked.rank
     if found.failed_node is not None or rank is None or nodes is None or not processes_per_node:
         return found.failed_node

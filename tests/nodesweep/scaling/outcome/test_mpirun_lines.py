@@ -102,6 +102,7 @@ def test_the_end_of_a_rank_is_the_reason(
         ([ENDED.format(1, "vm"), "[1,1]<stderr>:ValueError: bad sample"], "algo-2"),
         (["mpirun: Error: unknown option"], "algo-1"),
         (["ValueError: bad sample"], "algo-1"),
+        (["algo-1: step=1;", "algo-2: ValueError: bad sample"], "algo-2"),  # pdsh
     ],
 )
 def test_the_node_of_the_rank_failed_first_not_the_node_of_mpirun(
