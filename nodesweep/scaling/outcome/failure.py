@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from nodesweep.scaling.outcome.fault_dump import find_dumps
+from nodesweep.scaling.outcome.line_kinds import step_of
 from nodesweep.scaling.outcome.plain_lines import plain_lines, without_colours
 from nodesweep.scaling.outcome.program_error import (
     CONSEQUENCE,
@@ -210,7 +211,8 @@ def _of_others(lines: Sequence[_Line], host: str | None) -> list[_Line]:
 def _first_to_fail(lines: Sequence[_Line]) -> str | None:
     """Return the node whose program failed first, or that first reported a different failure.
 
-    Lost connections and warnings do not count.
+    Lost connections and warnings do not count, and an error after which the node reported a step
+    only if there is no other.
     """
     named = [line for line in lines if line.host is not None]
     ends = []
@@ -218,9 +220,10 @@ def _first_to_fail(lines: Sequence[_Line]) -> str | None:
         own = [index for index, line in enumerate(named) if line.host == host]
         at = own_error_at([named[index].text for index in own])
         if at is not None:
-            ends.append(own[at])
+            went_on = any(step_of(named[index].text) for index in own[at + 1 :])
+            ends.append((went_on, own[at]))
     if ends:
-        return named[min(ends)].host
+        return named[min(ends)[1]].host
     return next((line.host for line in named if _reports_failure(line.text)), None)
 
 

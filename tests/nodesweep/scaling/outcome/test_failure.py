@@ -115,6 +115,10 @@ def test_an_error_of_the_program_goes_before_other_words_of_failure() -> None:
     assert read_failure(None, lines[:1]).host == "algo-1"
     assert read_failure(None, lines).host == "algo-2"
     assert read_failure(None, [*lines, "algo-1: ValueError: late"]).host == "algo-2"
+    handled = ["algo-1: OSError: image is truncated", "algo-1: step=2;", *lines]
+    lost = "algo-1: RuntimeError: Connection closed by peer"
+    assert read_failure(None, [*handled, lost]).host == "algo-2"
+    assert read_failure(None, handled[:2]).host == "algo-1"
     fault = ["algo-3: Fatal Python error: Segmentation fault"]
     assert read_failure(None, [*fault, *lines]).host == "algo-3"
 
