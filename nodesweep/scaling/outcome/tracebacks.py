@@ -21,12 +21,13 @@ ERROR_LINE = re.compile(
     r"|\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # from Open MPI's library
 )
 """Matches an error without a traceback."""
-FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
+FRAME = re.compile(r'[\s>]*File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _HEADING = re.compile(r"(?:^|\s)Traceback \(most recent call last\):\s*$")
 _IGNORED_HEADING = re.compile(
     r"Exception ignored (?:in: |.*(?:: <|:\s*$))|Error in atexit\._run_exitfuncs:"
     r"|--- Logging error ---"
 )
+_THREAD_HEADING = re.compile(r"Exception in thread .*:\s*$")
 _CHAINED = re.compile(
     r"During handling of the above exception, another exception occurred:"
     r"|The above exception was the direct cause of the following exception:"
@@ -56,6 +57,7 @@ class _Process:
         is_open: True below the heading of a traceback, until the first line with an exception.
         is_ignored: True from the heading of an ignored exception until the line with it.
         was_ignored: True if the previous traceback was of an ignored exception.
+        has_ended: True if the previous line was an exception.
         follows_frame: True if the previous line was a frame.
         doubtful: the line with an exception that only its place shows; None if a line follows it
             that ends the traceback.
@@ -65,6 +67,7 @@ class _Process:
     is_open: bool = False
     is_ignored: bool = False
     was_ignored: bool = False
+    has_ended: bool = False
     follows_frame: bool = False
     doubtful: int | None = None
 
@@ -85,7 +88,11 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
             process.is_open, process.headings = True, process.headings + 1
         if not text[0].isspace():
             process.doubtful = None
-        if _IGNORED_HEADING.match(text) or (process.was_ignored and _CHAINED.match(text)):
+        if (
+            _IGNORED_HEADING.match(text)
+            or (process.was_ignored and _CHAINED.match(text))
+            or (process.has_ended and _THREAD_HEADING.match(text))  # it lost the main thread
+        ):
             process.is_ignored, process.is_open = True, False
         elif _HEADING.search(text):
             if process.is_open:  # the exception of the traceback above is missing
@@ -95,9 +102,10 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
         if process.is_ignored:
             ignored.add(index)
         is_error = ERROR_LINE.match(part.text) is not None and not part.is_below_error
-        if (is_error and (process.headings or process.is_ignored)) or (
+        process.has_ended = (is_error and bool(process.headings or process.is_ignored)) or (
             process.is_open and _is_raised(part, process)
-        ):
+        )
+        if process.has_ended:
             if not process.is_ignored:
                 errors.add(index)
                 process.doubtful = None if is_error else index

@@ -59,6 +59,31 @@ def test_an_exception_that_python_ignores_is_not_the_error(heading: str, mark: s
     assert found(ranks) == real
 
 
+def test_an_exception_of_a_thread_after_that_of_the_program_is_a_consequence() -> None:
+    closed = [
+        HEADING,
+        '  File "/usr/lib/python3.11/queues.py", line 1',
+        "OSError: handle is closed",
+    ]
+    thread = ["Exception in thread QueueFeederThread:", *closed]
+    assert found([*REAL, *thread, "", *thread]) == ("train.py, line 7", REAL[-1])
+    assert found([*thread, "step=9;"]) == (None, closed[-1])
+    assert found([*REAL, "step=9;", *thread]) == ("train.py, line 7", closed[-1])
+
+
+def test_a_frame_that_loguru_marks_is_one() -> None:
+    lines = [
+        HEADING,
+        "",
+        FRAME.replace("7", "9"),
+        f">{FRAME[1:]}",
+        "    f()",
+        "    └ 3",
+        "KeyError: 3",
+    ]
+    assert found(lines) == ("train.py, line 7", "KeyError: 3")
+
+
 def test_an_ignored_exception_that_is_cut_hides_no_other() -> None:
     cut = ["Exception ignored in: <function Writer.__del__ at 0x7f>", *AT_SHUTDOWN[:-1]]
     assert found([*cut, *REAL]) == ("train.py, line 7", REAL[-1])
