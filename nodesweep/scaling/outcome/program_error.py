@@ -327,11 +327,11 @@ class _Log(NamedTuple):
     def _where(self, at: int) -> str | None:
         """Return the last frame of the user's code above the error, from the same process.
 
-        The frames of an earlier traceback are not those of an error without a traceback. For an
-        error of an argument parser, return the program that the error names.
+        Only the traceback of the error and those chained to it count. For an error of an argument
+        parser, return the program that the error names.
         """
         part = self.parts[at]
-        for index in range(at - 1, -1, -1):
+        for index in range(at - 1, self.raised.errors.get(at, 0) - 1, -1):
             other = self.parts[index]
             if other.speaker != part.speaker or index in self.raised.ignored:
                 continue

@@ -6,7 +6,7 @@ An exception that Python ignores, usually while it shuts down, does not end the 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ _CHAINED = re.compile(
     r"|The above exception was the direct cause of the following exception:"
     r"|Call stack:"  # of a call of a logger
 )
+_JOINT = re.compile(rf"{_CHAINED.pattern}|\s*\+[+-]")  # the latter in an exception group
 _CALL_STACK_ENDS = "Arguments: "
 _GROUP_BAR = re.compile(r"\s*\|(?: |$)")
 _RAISED = re.compile(
@@ -41,9 +42,14 @@ _RAISED = re.compile(
 
 
 class Raised(NamedTuple):
-    """The indices of the lines with an exception, and of the lines about ignored exceptions."""
+    """The lines with an exception, by their indices.
 
-    errors: frozenset[int]
+    Attributes:
+        errors: the beginning of the traceback of each exception, or of the first one chained to it.
+        ignored: the lines about ignored exceptions.
+    """
+
+    errors: Mapping[int, int]
     ignored: frozenset[int]
 
 
@@ -57,7 +63,8 @@ class _Process:
         is_open: True below the heading of a traceback, until the first line with an exception.
         is_ignored: True from the heading of an ignored exception until the line with it.
         was_ignored: True if the previous traceback was of an ignored exception.
-        has_ended: True if the previous line was an exception.
+        has_ended: True if the previous line was an exception, or chains one to it.
+        begin: the heading of the traceback, or of the first one chained to it.
         follows_frame: True if the previous line was a frame.
         doubtful: the line with an exception that only its place shows; None if a line follows it
             that ends the traceback.
@@ -68,13 +75,14 @@ class _Process:
     is_ignored: bool = False
     was_ignored: bool = False
     has_ended: bool = False
+    begin: int = 0
     follows_frame: bool = False
     doubtful: int | None = None
 
 
 def find_raised(parts: Sequence[PlainLine]) -> Raised:
     """Find the exceptions in the lines of a program, whose processes can write alternately."""
-    errors: set[int] = set()
+    errors: dict[int, int] = {}
     ignored: set[int] = set()
     processes: dict[str, _Process] = {}
     for index, part in enumerate(parts):
@@ -84,7 +92,7 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
             continue
         is_frame = FRAME.match(text) is not None
         if is_frame and process.doubtful is not None:  # that line was not of this traceback
-            errors.discard(process.doubtful)
+            del errors[process.doubtful]
             process.is_open, process.headings = True, process.headings + 1
         if not text[0].isspace():
             process.doubtful = None
@@ -95,6 +103,8 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
         ):
             process.is_ignored, process.is_open = True, False
         elif _HEADING.search(text):
+            if not (process.has_ended or text.startswith("Original ")):
+                process.begin = index
             if process.is_open:  # the exception of the traceback above is missing
                 process.is_ignored = False
             process.is_open, process.headings = True, process.headings + 1
@@ -102,12 +112,12 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
         if process.is_ignored:
             ignored.add(index)
         is_error = ERROR_LINE.match(part.text) is not None and not part.is_below_error
-        process.has_ended = (is_error and bool(process.headings or process.is_ignored)) or (
+        is_exception = (is_error and bool(process.headings or process.is_ignored)) or (
             process.is_open and _is_raised(part, process)
         )
-        if process.has_ended:
+        if is_exception:
             if not process.is_ignored:
-                errors.add(index)
+                errors[index] = process.begin
                 process.doubtful = None if is_error else index
             process.was_ignored = process.is_ignored
             process.is_open = process.is_ignored = False
@@ -115,7 +125,8 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
         elif text.startswith(_CALL_STACK_ENDS):
             process.is_ignored = False
         process.follows_frame = is_frame
-    return Raised(frozenset(errors), frozenset(ignored))
+        process.has_ended = is_exception or _JOINT.match(text) is not None
+    return Raised(errors, frozenset(ignored))
 
 
 def without_group_bar(part: PlainLine) -> PlainLine:

@@ -68,7 +68,7 @@ def test_an_exception_of_a_thread_after_that_of_the_program_is_a_consequence() -
     thread = ["Exception in thread QueueFeederThread:", *closed]
     assert found([*REAL, *thread, "", *thread]) == ("train.py, line 7", REAL[-1])
     assert found([*thread, "step=9;"]) == (None, closed[-1])
-    assert found([*REAL, "step=9;", *thread]) == ("train.py, line 7", closed[-1])
+    assert found([*REAL, "step=9;", *thread]) == (None, closed[-1])
 
 
 def test_a_frame_that_loguru_marks_is_one() -> None:
@@ -141,6 +141,31 @@ def test_processes_without_marks_can_write_alternately() -> None:
 
 def test_an_error_without_a_traceback_has_no_frame_of_an_earlier_one() -> None:
     assert found([*REAL, "Error: no such option"]) == (None, "Error: no such option")
+
+
+LIBRARY = (HEADING, '  File "/opt/venv/lib/python3.11/site-packages/c.py", line 2, in collate')
+
+
+@pytest.mark.parametrize(
+    ("before", "where"),
+    [
+        (["step=9;"], None),
+        (["", "During handling of the above exception, another exception occurred:", ""], 7),
+        (["more", "The above exception was the direct cause of the following exception:", ""], 7),
+        (["step=9;", "Original Traceback (most recent call last):"], 7),
+        (["  +-+---------------- 1 ----------------"], 7),
+    ],
+)
+def test_the_frames_of_tracebacks_count_that_are_chained_to_the_error(
+    before: list[str], where: int | None
+) -> None:
+    library = LIBRARY[1:] if "Original" in before[-1] else LIBRARY
+    for lines in (
+        [*REAL, *before, *library, "ValueError: x"],
+        ["step=1;", *REAL, *before, *library, "queue.Empty"],
+    ):
+        error = found([*lines[:-1], "    stack()", lines[-1]])
+        assert error == (where and f"train.py, line {where}", lines[-1])
 
 
 @pytest.mark.parametrize(
