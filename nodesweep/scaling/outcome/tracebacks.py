@@ -21,8 +21,12 @@ ERROR_LINE = re.compile(
     r"|\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # from Open MPI's library
 )
 """Matches an error without a traceback."""
-FRAME = re.compile(r'[\s>]*File "(?P<path>[^"]+)", line (?P<line>\d+)')
-_HEADING = re.compile(r"(?:^|\s)Traceback \(most recent call last\):\s*$")
+FRAME = re.compile(
+    r'(?:[\s>]*File "(?=[^"]+", line )|│ (?=/[^\s:]+:\d+ in\b))'  # loguru marks one frame by ">"
+    r'(?P<path>[^":]+)(?:", line |:)(?P<line>\d+)'
+)
+"""Matches a frame of Python, or of rich, which typer uses."""
+_HEADING = re.compile(r"(?:^|\s)Traceback \(most recent call last\)(?::\s*$| ─)")
 _IGNORED_HEADING = re.compile(
     r"Exception ignored (?:in: |.*(?:: <|:\s*$))|Error in atexit\._run_exitfuncs:"
     r"|--- Logging error ---"

@@ -84,6 +84,23 @@ def test_a_frame_that_loguru_marks_is_one() -> None:
     assert found(lines) == ("train.py, line 7", "KeyError: 3")
 
 
+def test_the_tracebacks_of_rich_are_read() -> None:
+    """Its lines are as rich 14 writes them."""
+    lines = [
+        "╭──── Traceback (most recent call last) ────╮",
+        "│ /opt/ml/code/train.py:5 in main           │",
+        "│                                           │",
+        "│   4 def main(lr: float = 0.1):            │",
+        "│ ❱ 5 │   load()                            │",
+        "│                                           │",
+        "│ /usr/lib/python3.11/zipfile.py:13 in      │",
+        "│ _RealGetContents                          │",
+        "╰───────────────────────────────────────────╯",
+    ]
+    said = "BadZipFile: File is not a zip file"
+    assert found([*lines, said]) == ("train.py, line 5", said)
+
+
 def test_an_ignored_exception_that_is_cut_hides_no_other() -> None:
     cut = ["Exception ignored in: <function Writer.__del__ at 0x7f>", *AT_SHUTDOWN[:-1]]
     assert found([*cut, *REAL]) == ("train.py, line 7", REAL[-1])
