@@ -16,8 +16,8 @@ _SUFFIXES = ("Error", "Exception", "Interrupt", "Exit")
 _NUMBER = r"[-+]?\.?\d"
 ERROR_LINE = re.compile(
     rf"(?:[A-Za-z_][\w.]*\.)?_*[A-Z]\w*(?:{'|'.join(_SUFFIXES)})"
-    rf"(?::(?!\s*{_NUMBER}[\d.]*(?:[eE][-+]?\d+)?%?\s*$)|$)"
-    rf"|(?:[^:]{{1,80}}: error|Error): (?!\s*{_NUMBER})"  # "Error: 0.31" is a metric
+    r"(?::(?!\s*[-+]?\d*\.\d+(?:[eE][-+]?\d+)?%?\s*$)|$)"  # "MeanSquaredError: 0.31" is a metric
+    rf"|(?:[^:]{{1,80}}: error|Error): (?!\s*{_NUMBER})"
     r"|\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # from Open MPI's library
 )
 """Matches an error without a traceback."""
@@ -65,7 +65,7 @@ class _Process:
         headings: tracebacks without a line with their exception so far. There can be several if
             processes without marks write alternately.
         is_open: True below the heading of a traceback, until the first line with an exception.
-        is_ignored: True from the heading of an ignored exception until the line with it.
+        ignored: headings of ignored exceptions without a line with their exception so far.
         was_ignored: True if the previous traceback was of an ignored exception.
         has_ended: True if the previous line was an exception, or chains one to it.
         begin: the heading of the traceback, or of the first one chained to it.
@@ -76,7 +76,7 @@ class _Process:
 
     headings: int = 0
     is_open: bool = False
-    is_ignored: bool = False
+    ignored: int = 0
     was_ignored: bool = False
     has_ended: bool = False
     begin: int = 0
@@ -105,29 +105,33 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
             or (process.was_ignored and _CHAINED.match(text))
             or (process.has_ended and _THREAD_HEADING.match(text))  # it lost the main thread
         ):
-            process.is_ignored, process.is_open = True, False
+            process.ignored, process.is_open = process.ignored + 1, False
         elif _HEADING.search(text):
             if not (process.has_ended or text.startswith("Original ")):
                 process.begin = index
-            if process.is_open:  # the exception of the traceback above is missing
-                process.is_ignored = False
+            if process.is_open and process.headings >= process.ignored:
+                process.ignored = 0  # the exception of the traceback above is missing
             process.is_open, process.headings = True, process.headings + 1
             process.doubtful = None
-        if process.is_ignored:
+        is_ignored = process.ignored > 0
+        if is_ignored:
             ignored.add(index)
         is_error = ERROR_LINE.match(part.text) is not None and not part.is_below_error
-        is_exception = (is_error and bool(process.headings or process.is_ignored)) or (
+        is_exception = (is_error and (process.headings > 0 or is_ignored)) or (
             process.is_open and _is_raised(part, process)
         )
         if is_exception:
-            if not process.is_ignored:
+            if not is_ignored:
                 errors[index] = process.begin
                 process.doubtful = None if is_error else index
-            process.was_ignored = process.is_ignored
-            process.is_open = process.is_ignored = False
-            process.headings = max(0, process.headings - 1)
+            process.was_ignored = is_ignored
+            process.ignored, process.headings = (
+                max(0, process.ignored - 1),
+                max(0, process.headings - 1),
+            )
+            process.is_open = process.ignored > 0 and process.headings > 0
         elif text.startswith(_CALL_STACK_ENDS):
-            process.is_ignored = False
+            process.ignored = 0
         process.follows_frame = is_frame
         process.has_ended = is_exception or _JOINT.match(text) is not None
     return Raised(errors, frozenset(ignored))

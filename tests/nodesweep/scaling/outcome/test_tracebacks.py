@@ -54,6 +54,9 @@ def test_an_exception_that_python_ignores_is_not_the_error(heading: str, mark: s
         assert found([mark + line for line in [*REAL, *ignored]]) == real
         assert found([mark + line for line in [*ignored, *REAL]]) == real
         assert found([mark + line for line in ignored]) is None
+        if HEADING in ignored and chained not in ignored:  # of two ranks without marks
+            both = [line for line in ignored for _ in range(2)]
+            assert found([*REAL, *both]) == real
     others = [line for pair in zip(REAL, [heading, *AT_SHUTDOWN], strict=True) for line in pair]
     ranks = [f"[rank{index % 2}]: {line}" for index, line in enumerate(others)]
     assert found(ranks) == real
@@ -104,6 +107,11 @@ def test_the_tracebacks_of_rich_are_read() -> None:
 def test_an_ignored_exception_that_is_cut_hides_no_other() -> None:
     cut = ["Exception ignored in: <function Writer.__del__ at 0x7f>", *AT_SHUTDOWN[:-1]]
     assert found([*cut, *REAL]) == ("train.py, line 7", REAL[-1])
+
+
+def test_a_metric_is_no_error() -> None:
+    assert found(["MeanSquaredError: 0.25", "TestError: 2.5%", "Error: .5", "x: error: -1"]) is None
+    assert found(["KeyError: 3"]) == (None, "KeyError: 3")
 
 
 def test_the_call_of_a_logger_that_failed_is_no_frame_of_the_error() -> None:
