@@ -40,6 +40,7 @@ _NOT_THE_USERS = (
     "/lib/python",
     "<",
     "/bin/torchrun",
+    "/bin/accelerate",
     "importlib/",
     "/opt/nodesweep/",
     *(
@@ -300,8 +301,8 @@ class _Log(NamedTuple):
         errors: the lines with an error.
         raised: the lines with the exceptions of tracebacks, and about ignored exceptions.
         fatal: the last signal that Python's fault handler reported.
-        own: the last error that the failure of a different rank did not cause; None if there is
-            none, or if the fault handler reported a signal later.
+        own: the last error that the failure of a different rank or a subprocess did not cause;
+            None if there is none, or if the fault handler reported a signal later.
     """
 
     parts: Sequence[PlainLine]
@@ -359,6 +360,7 @@ def _read(lines: Sequence[str]) -> _Log:
         for index in errors
         if not CONSEQUENCE.search(parts[index].text)
         and not _COLLECTIVE.search(parts[index].text)
+        and index not in raised.reports
         and (fatal is None or index > fatal.at)
     ]
     return _Log(parts, errors, raised, fatal, own[-1] if own else None)

@@ -37,6 +37,7 @@ _CHAINED = re.compile(
     r"|The above exception was the direct cause of the following exception:"
     r"|Call stack:"  # of a call of a logger
 )
+_OF_SUBPROCESS = re.compile(r"subprocess\.CalledProcessError: ")
 _JOINT = re.compile(rf"{_CHAINED.pattern}|\s*\+[+-]")  # the latter in an exception group
 _CALL_STACK_ENDS = "Arguments: "
 _GROUP_BAR = re.compile(r"\s*\|(?: |$)")
@@ -51,10 +52,12 @@ class Raised(NamedTuple):
     Attributes:
         errors: the beginning of the traceback of each exception, or of the first one chained to it.
         ignored: the lines about ignored exceptions.
+        reports: the exceptions with which a program directly reports that of its subprocess.
     """
 
     errors: Mapping[int, int]
     ignored: frozenset[int]
+    reports: frozenset[int]
 
 
 @dataclass
@@ -69,9 +72,11 @@ class _Process:
         was_ignored: True if the previous traceback was of an ignored exception.
         has_ended: True if the previous line was an exception, or chains one to it.
         begin: the heading of the traceback, or of the first one chained to it.
+        is_below_exception: True if the heading directly follows an exception.
         follows_frame: True if the previous line was a frame.
         doubtful: the line with an exception that only its place shows; None if a line follows it
             that ends the traceback.
+        last: the previous line.
     """
 
     headings: int = 0
@@ -80,14 +85,17 @@ class _Process:
     was_ignored: bool = False
     has_ended: bool = False
     begin: int = 0
+    is_below_exception: bool = False
     follows_frame: bool = False
     doubtful: int | None = None
+    last: int = -1
 
 
 def find_raised(parts: Sequence[PlainLine]) -> Raised:
     """Find the exceptions in the lines of a program, whose processes can write alternately."""
     errors: dict[int, int] = {}
     ignored: set[int] = set()
+    reports: set[int] = set()
     processes: dict[str, _Process] = {}
     for index, part in enumerate(parts):
         process = processes.setdefault(part.speaker, _Process())
@@ -109,6 +117,7 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
         elif _HEADING.search(text):
             if not (process.has_ended or text.startswith("Original ")):
                 process.begin = index
+            process.is_below_exception = process.last in errors
             if process.is_open and process.headings >= process.ignored:
                 process.ignored = 0  # the exception of the traceback above is missing
             process.is_open, process.headings = True, process.headings + 1
@@ -123,6 +132,8 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
         if is_exception:
             if not is_ignored:
                 errors[index] = process.begin
+                if process.is_below_exception and _OF_SUBPROCESS.match(text):
+                    reports.add(index)
                 process.doubtful = None if is_error else index
             process.was_ignored = is_ignored
             process.ignored, process.headings = (
@@ -134,7 +145,8 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
             process.ignored = 0
         process.follows_frame = is_frame
         process.has_ended = is_exception or _JOINT.match(text) is not None
-    return Raised(errors, frozenset(ignored))
+        process.last = index
+    return Raised(errors, frozenset(ignored), frozenset(reports))
 
 
 def without_group_bar(part: PlainLine) -> PlainLine:

@@ -109,6 +109,20 @@ def test_an_ignored_exception_that_is_cut_hides_no_other() -> None:
     assert found([*cut, *REAL]) == ("train.py, line 7", REAL[-1])
 
 
+LAUNCHER = (
+    HEADING,
+    '  File "/opt/venv/bin/accelerate", line 8, in <module>',
+    "    sys.exit(main())",
+    "subprocess.CalledProcessError: Command '['python', 'train.py']' returned …",
+)
+
+
+def test_the_error_of_a_launched_program_goes_before_that_of_its_launcher() -> None:
+    assert found([*REAL, *LAUNCHER]) == ("train.py, line 7", REAL[-1])
+    for before in ([], [*REAL, "step=9;"]):
+        assert found([*before, *LAUNCHER]) == (None, LAUNCHER[-1])
+
+
 def test_a_metric_is_no_error() -> None:
     assert found(["MeanSquaredError: 0.25", "TestError: 2.5%", "Error: .5", "x: error: -1"]) is None
     assert found(["KeyError: 3"]) == (None, "KeyError: 3")
