@@ -105,6 +105,7 @@ def find_raised(parts: Sequence[PlainLine]) -> Raised:
         is_frame = FRAME.match(text) is not None
         if is_frame and process.doubtful is not None:  # that line was not of this traceback
             del errors[process.doubtful]
+            process.doubtful = None
             process.is_open, process.headings = True, process.headings + 1
         if not text[0].isspace():
             process.doubtful = None
