@@ -14,10 +14,10 @@ from pydantic import ConfigDict, Field
 
 from nodesweep.scaling.outcome.plain_lines import PlainLine, plain_lines
 from nodesweep.scaling.outcome.tracebacks import (
-    ERROR_LINE,
     FRAME,
     Raised,
     find_raised,
+    is_error,
     without_group_bar,
 )
 from nodesweep.scaling.report_part import Part
@@ -351,8 +351,7 @@ def _read(lines: Sequence[str]) -> _Log:
     errors = [
         index
         for index, part in enumerate(parts)
-        if index in raised.errors
-        or (ERROR_LINE.match(part.text) and not part.is_below_error and index not in raised.ignored)
+        if index in raised.errors or (is_error(part) and index not in raised.ignored)
     ]
     fatal = _fatal([part.text for part in parts])
     own = [
