@@ -105,6 +105,7 @@ def test_the_message_of_an_exception_is_joined(processes: int) -> None:
     lines = log("import missing", "ModuleNotFoundError", ": No module named 'missing'", "bye")
     expected = ["import missing", "ModuleNotFoundError: No module named 'missing'", "bye"]
     assert texts(lines, processes) == expected
+    assert texts(log("Done", "BadZipFile", ": no zip"), processes) == ["Done", "BadZipFile: no zip"]
 
 
 def test_python_writes_pieces_without_a_buffer() -> None:
