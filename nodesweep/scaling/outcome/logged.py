@@ -48,8 +48,10 @@ _MOST_CHECKED = 100  # maximum numbers per line; a number can take five more sea
 _WARM_UP_STEPS = 10  # excluded from the steady step time (docs/method.md, "Steady window")
 # Lines in which frameworks report the number of processes; programs print `world_size=N;`.
 _FRAMEWORKS = (
-    re.compile(r"^Num processes: (\d+)$"),  # accelerate: print(accelerator.state)
-    re.compile(r"distributed processes registered\. Starting with (\d+) processes"),  # Lightning
+    re.compile(r"^Num processes: (\d{1,9})$"),  # accelerate: print(accelerator.state)
+    re.compile(
+        r"distributed processes registered\. Starting with (\d{1,9}) processes"
+    ),  # Lightning
 )
 
 
@@ -194,7 +196,7 @@ def read_logged(job: JobStatus, lines: Iterable[LogLine] = ()) -> Logged:
             worlds.update(int(number) for number in pattern.findall(part))
         if start is None:
             start = next((at for at in values.get(_START, ()) if isinstance(at, float)), None)
-        step = next((each for each in found.get(_STEP, ()) if str(each).isdecimal()), None)
+        step = next((each for each in found.get(_STEP, ()) if _COUNT.fullmatch(str(each))), None)
         if found.get(_STEP):
             first_step = line.unix_milliseconds / 1000 if first_step is None else first_step
         for seconds in values.get(_STEP_SECONDS, ()):
@@ -290,6 +292,7 @@ _FIELD = re.compile(
     rf"(?:^|[\s;,])(?P<name>{_NAMES})=(?P<value>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 )
 _ENDS = re.compile(r"[;,\s]|$")
+_COUNT = re.compile(r"\d{1,18}")  # int() refuses more than 4300 digits
 
 
 def searchable(line: str) -> str:

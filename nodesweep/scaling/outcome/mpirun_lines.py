@@ -24,11 +24,16 @@ _AFTER = re.compile(
     r"|\[[\w.-]+:\d+\] \d+ more process"
 )
 _ENDED_BY_RANK = (
-    re.compile(r"Process name: \[.*,(?P<rank>\d+)\] +Exit code: +(?P<code>-?\d+)"),
-    re.compile(r"process rank (?P<rank>\d+) with PID .* exited on signal (?P<signal>\d+)"),
-    re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+) .* errorcode (?P<code>-?\d+)"),
-    re.compile(r"due to process rank (?P<rank>\d+) with PID .* exiting improperly"),
+    re.compile(r"Process name: \[.*,(?P<rank>\d{1,9})\] +Exit code: +(?P<code>-?\d{1,9})\b"),
+    re.compile(
+        r"process rank (?P<rank>\d{1,9}) with PID .* exited on signal (?P<signal>\d{1,9})\b"
+    ),
+    re.compile(
+        r"MPI_ABORT was invoked on rank (?P<rank>\d{1,9}) .* errorcode (?P<code>-?\d{1,9})\b"
+    ),
+    re.compile(r"due to process rank (?P<rank>\d{1,9}) with PID .* exiting improperly"),
 )
+_ITS_NODE = re.compile(r" on node (?P<node>algo-[1-9]\d*)\b")
 _OF_A_RANK = re.compile(r"Primary job +terminated|MPI_INIT failed for some reason")
 """Messages that name no process and do not report a failure of mpirun itself."""
 _NO_DAEMON = re.compile(r"start one or more daemons|daemon failed to report back")
@@ -43,8 +48,9 @@ _PARAGRAPHS = 2
 class MpirunReport:
     """mpirun's own output: the indices of its lines, and the process that failed first.
 
-    A negative `exit_code` is a signal. `failure` is a failure of mpirun itself in one line, None if
-    mpirun started the processes; `at` is the index of its first line.
+    A negative `exit_code` is a signal. `node` is the node of the process; None if mpirun does not
+    name it. `failure` is a failure of mpirun itself in one line, None if mpirun started the
+    processes; `at` is the index of its first line.
     """
 
     indices: frozenset[int] = frozenset()
@@ -52,12 +58,13 @@ class MpirunReport:
     exit_code: int | None = None
     at: int = 0
     failure: str | None = None
+    node: str | None = None
 
 
 def read_mpirun(lines: Sequence[str]) -> MpirunReport:
     """Find mpirun's own messages in the lines of a node."""
     indices: set[int] = set()
-    rank = exit_code = failure = None
+    rank = exit_code = failure = node = None
     at = 0
     for message in _messages(lines):
         indices |= set(message)
@@ -70,12 +77,15 @@ def read_mpirun(lines: Sequence[str]) -> MpirunReport:
                 code = words.get("code")
                 signal = words.get("signal")
                 exit_code = -int(signal) if signal else int(code) if code else None
+                node = named["node"] if (named := _ITS_NODE.search(said)) else None
         elif failure is None and not _OF_A_RANK.search(said):
             at, failure = message[0], _in_one_line(lines, message)
     indices |= {
         index for index, line in enumerate(lines) if index - 1 in indices and _AFTER.match(line)
     }
-    return MpirunReport(frozenset(indices), rank, exit_code, at, failure if rank is None else None)
+    if rank is not None:
+        failure = None
+    return MpirunReport(frozenset(indices), rank, exit_code, at, failure, node)
 
 
 def _messages(lines: Sequence[str]) -> list[range]:

@@ -326,7 +326,10 @@ def read_outcome(
         world, wrong_world = world or planned.get("world_size"), None
     if status == "Completed" and wrong_world is not None:
         status, reason = "Failed", wrong_world
-    failure = read_failure(reason, log_tail, failed=status == "Failed")
+    ranks, rest = divmod(planned.get("world_size") or 0, point["nodes"])
+    failure = read_failure(
+        reason, log_tail, status == "Failed", point["nodes"], None if rest else ranks
+    )
     clock = next(iter(train_seconds_by), None)
     return JobOutcome(
         job_name=job.name,

@@ -12,11 +12,14 @@ import re
 from collections.abc import Iterable, Iterator
 
 from nodesweep.scaling.job import LogLine
+from nodesweep.scaling.outcome.plain_lines import plain_lines, without_colours
+from nodesweep.scaling.outcome.tracebacks import ERROR_LINE
 
 _NAME = re.compile(r"(?:^|[\s;,])\w+=$")
 """A name whose value is still missing."""
 _VALUE = re.compile(r"(?:^|[\s;,])\w+=[^\s;=]+$")
-_ERROR = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)$")
+_ERROR = re.compile(r"^(?:\w+\.)*[A-Z]\w*$")
+_NO_VALUE = re.compile(r"\s*(?:\w+=|Traceback \(most recent call last\):)")
 _MOST_CHARACTERS = 200  # of a line's end that are searched
 _MOST_MILLISECONDS = 2_000
 """Maximum time between two pieces, since a platform can receive them in different batches."""
@@ -49,4 +52,17 @@ def _continues(begin: LogLine, line: LogLine, processes_per_node: int) -> bool:
     end = begin.text[-_MOST_CHARACTERS:]
     if _ERROR.search(end):
         return line.text.startswith(":")
-    return processes_per_node == 1 and (bool(_NAME.search(end)) or line.text.startswith(";"))
+    if processes_per_node > 1:
+        return False
+    return line.text.startswith(";") or (bool(_NAME.search(end)) and _can_be_value(line.text))
+
+
+def _can_be_value(text: str) -> bool:
+    """Return False for another `name=value`, a line of a logger or a rank, and an exception.
+
+    A program can print an empty value, such as that of a checkpoint that it does not have.
+    """
+    if _NO_VALUE.match(text) or ERROR_LINE.match(text):
+        return False
+    plain = plain_lines(text)[0].text
+    return plain == without_colours(text) or not plain  # a level or a time alone can be a value

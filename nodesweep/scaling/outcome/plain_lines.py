@@ -24,7 +24,8 @@ _MARK = re.compile(
     # mpirun -tag-output, horovodrun and Open MPI 5, with or without a timestamp; the toolkit adds
     # the node: "[1,0]<stdout>:", "[0]<stderr>:", "[1,mpirank:0,algo-1]<stdout>:"
     r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4} ?)?"
-    r"\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(?P<mpi>\d{1,9})(?:,[\w.-]+)?\]<std(?:out|err|diag)>: ?"
+    r"\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(?P<mpi>\d{1,9})"
+    r"(?:,(?:(?P<node>algo-[1-9]\d*)|[\w.-]+))?\]<std(?:out|err|diag)>: ?"
     r"|<std(?:out|err|diag)>:? ?"
     # torch 2.3 or later: "[rank1]:"; torchrun --tee, by role and local rank: "[default0]:"
     r"|\[(?P<role>[A-Za-z_]\w*?)(?P<number>\d{1,9})\]: ?"
@@ -73,6 +74,7 @@ class PlainLine(NamedTuple):
         speaker: the process within the log of a node; "" without a mark.
         rank: the global rank in a mark; None if there is none.
         level: the level in the prefix of a logger, in upper case; None if there is none.
+        host: the node in a mark, such as algo-2; None if there is none.
     """
 
     text: str
@@ -80,6 +82,7 @@ class PlainLine(NamedTuple):
     speaker: str = ""
     rank: int | None = None
     level: str | None = None
+    host: str | None = None
 
     @property
     def is_below_error(self) -> bool:
@@ -91,13 +94,13 @@ def plain_lines(line: str) -> tuple[PlainLine, ...]:
     """Return the parts of a log line, such as its progress bars; there is at least one part."""
     parts = []
     for of_a_rank in _NEXT_RANK.split(without_colours(line)):
-        speaker, rank, begin = _marks(of_a_rank, 0)
-        for piece in _RETURN.split(of_a_rank[begin:]):
+        marks = _marks(of_a_rank, 0)
+        for piece in _RETURN.split(of_a_rank[marks.end :]):
             bar = _BAR.match(piece)
             for part in (piece[: bar.end()], piece[bar.end() :]) if bar else (piece,):
                 if part.strip():
-                    parts.append(_read(part, speaker, rank))
-    return tuple(parts) or (PlainLine("", "", speaker, rank),)
+                    parts.append(_read(part, marks))
+    return tuple(parts) or (PlainLine("", "", marks.speaker, marks.rank, None, marks.host),)
 
 
 def fragments(line: str) -> list[tuple[str, str]]:
@@ -124,9 +127,27 @@ def rank_of(line: str) -> int | None:
     return plain_lines(line)[-1].rank
 
 
-def _read(part: str, speaker: str, rank: int | None) -> PlainLine:
-    own, named, begin = _marks(part, 0)
-    speaker, rank, unmarked = speaker + own, rank if named is None else named, part[begin:]
+def is_of_mpirun(line: str) -> bool:
+    """Return True if mpirun marked the line, whose log has the lines of all nodes' ranks."""
+    found = _MARK.match(line)
+    return found is not None and found["mpi"] is not None
+
+
+class _Marks(NamedTuple):
+    """The process, the global rank and the node in marks, and the index of their end."""
+
+    speaker: str
+    rank: int | None
+    host: str | None
+    end: int
+
+
+_NO_MARKS = _Marks("", None, None, 0)
+
+
+def _read(part: str, marks: _Marks) -> PlainLine:
+    marks = _marks(part, 0, marks)
+    unmarked = part[marks.end :]
     level = None
     at = names = 0
     for _ in range(_MOST_PARTS):
@@ -136,19 +157,20 @@ def _read(part: str, speaker: str, rank: int | None) -> PlainLine:
             level = word.upper() if word else _LETTERS.get(found["letter"] or "", level)
         elif at and (found := _BRACKETS.match(unmarked, at)) is None and names < _MOST_NAMES:
             found, names = _NAME.match(unmarked, at), names + 1
-        own, named, marked = _marks(unmarked, at if found is None else found.end())
-        if marked == at:
+        marks = _marks(unmarked, at if found is None else found.end(), marks)
+        if marks.end == at:
             break
-        speaker, rank, at = speaker + own, rank if named is None else named, marked
-    return PlainLine(unmarked[at:], unmarked, speaker, rank, level)
+        at = marks.end
+    return PlainLine(unmarked[at:], unmarked, marks.speaker, marks.rank, level, marks.host)
 
 
-def _marks(text: str, at: int) -> tuple[str, int | None, int]:
-    """Return (speaker, global rank, end) of the marks that begin at `at`."""
-    speaker, rank = "", None
+def _marks(text: str, at: int, before: _Marks = _NO_MARKS) -> _Marks:
+    """Return the marks before the text, followed by those that begin at `at`."""
+    speaker, rank, host, _ = before
     while found := _MARK.match(text, at):
         at = found.end()
         number = found["mpi"] or found["rank"]
+        host = found["node"] or found["host"] or host
         if found["role"] == "rank":
             number = found["number"]
         if number is not None:
@@ -156,4 +178,4 @@ def _marks(text: str, at: int) -> tuple[str, int | None, int]:
         else:
             who = found["host"] or found["ray"] or f"{found['role'] or ''}{found['number'] or ''}"
             speaker = f"{speaker}/{who}" if who else speaker
-    return speaker, rank, at
+    return _Marks(speaker, rank, host, at)

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from nodesweep.scaling.outcome.plain_lines import plain_lines
+from nodesweep.scaling.outcome.plain_lines import PlainLine, plain_lines
+from nodesweep.scaling.outcome.tracebacks import (
+    FRAME,
+    Raised,
+    find_raised,
+    is_error,
+    without_group_bar,
+)
 from nodesweep.scaling.report_part import Part
 
 CONSEQUENCE = re.compile(
@@ -25,19 +32,15 @@ CONSEQUENCE = re.compile(
     re.IGNORECASE,
 )
 """Messages of gloo, NCCL, torch's TCP store and torchrun when the peer is gone."""
-ERROR_LINE = re.compile(
-    r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error:"
-    r" |Error: |\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # the last is from Open MPI's library
-)
 CHILD_FAILED = "ChildFailedError"
 """The error with which torchrun reports that its program failed."""
-_FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _NOT_THE_USERS = (
     "site-packages/",
     "dist-packages/",
     "/lib/python",
     "<",
     "/bin/torchrun",
+    "/bin/accelerate",
     "importlib/",
     "/opt/nodesweep/",
     *(
@@ -225,7 +228,8 @@ def find_program_error(
     Python's fault handler caught later. If there is neither, it is the first of these that is
     known: the signal that killed the rank, a collective that timed out, the last error of any kind,
     and the exit code of the rank. If a signal killed the rank and the fault handler wrote nothing,
-    only the file that the launcher started is known.
+    only the file that the launcher started is known. SIGKILL also precedes an error after which
+    the program wrote more, because a program that an error ends is not killed.
 
     Args:
         lines: The lines of the program, without the prefix of the node (program_log.py).
@@ -237,39 +241,35 @@ def find_program_error(
     Returns:
         The error; None if none is reported.
     """
-    parts = [plain_lines(line)[-1] for line in lines]
-    texts = [part.text for part in parts]
-    errors = [
-        index
-        for index, part in enumerate(parts)
-        if ERROR_LINE.match(part.text) and not part.is_below_error
-    ]
-    own = [
-        index
-        for index in errors
-        if not CONSEQUENCE.search(texts[index]) and not _COLLECTIVE.search(texts[index])
-    ]
-    fatal = _fatal(texts)
-    if own and (fatal is None or own[-1] > fatal.at):
-        said = texts[own[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said=said, where=_where(texts, own[-1]), advice=_advice(said))
-    if signal := (fatal.signal if fatal else _signal(reason, exit_code)):
+    log = _read(lines)
+    killed_by = _signal(reason, exit_code)
+    own, fatal = log.own, log.fatal
+    if own is not None and not (fatal is None and killed_by == "SIGKILL" and log.goes_on(own)):
+        return log.error_at(own)
+    if signal := (fatal.signal if fatal else killed_by):
         who = "a process" if rank is None else f"rank {rank}"
-        what = [found["what"] for text in texts if (found := _WHAT.match(text))]
+        what = [found["what"] for text in log.texts if (found := _WHAT.match(text))]
         said = ": ".join([f"{who} was killed by {signal}", *what[-1:]])[:_SAID_CHARACTERS]
         where = (fatal.where if fatal else None) or program
         return ProgramError(said=said, where=where, advice=_SIGNAL_ADVICE.get(signal))
-    waited = [index for index, text in enumerate(texts) if _COLLECTIVE.search(text)]
+    waited = [index for index, text in enumerate(log.texts) if _COLLECTIVE.search(text)]
     if waited:
-        said = texts[waited[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said=said, where=_where(texts, waited[-1]), advice=_COLLECTIVE_ADVICE)
-    if errors:
-        said = texts[errors[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said=said, where=_where(texts, errors[-1]), advice=_advice(said))
+        return log.error_at(waited[-1], _COLLECTIVE_ADVICE)
+    if log.errors:
+        return log.error_at(log.errors[-1])
     if rank is not None and exit_code:
         said = f"rank {rank} exited with code {exit_code} and wrote no error"
         return ProgramError(said=said, where=program)
     return None
+
+
+def own_error_at(lines: Sequence[str]) -> int | None:
+    """Return the index of the line with the error of a program, or with the signal that ended it.
+
+    None if there is none, or only those that the failure of a different rank caused.
+    """
+    log = _read(lines)
+    return log.fatal.at if log.own is None and log.fatal is not None else log.own
 
 
 def launcher_error(line: str) -> ProgramError:
@@ -293,6 +293,78 @@ def failure_cause(reason: str | None, error: ProgramError | None) -> str:
     return _NUMBER.sub("#", _HOST.sub("", said)).strip()
 
 
+class _Log(NamedTuple):
+    """The lines of a program, and the indices of those with errors.
+
+    Attributes:
+        parts: the lines without marks and prefixes.
+        errors: the lines with an error.
+        raised: the lines with the exceptions of tracebacks, and about ignored exceptions.
+        fatal: the last signal that Python's fault handler reported.
+        own: the last error that the failure of a different rank or a subprocess did not cause;
+            None if there is none, or if the fault handler reported a signal later.
+    """
+
+    parts: Sequence[PlainLine]
+    errors: Sequence[int]
+    raised: Raised
+    fatal: _Fatal | None
+    own: int | None
+
+    @property
+    def texts(self) -> list[str]:
+        return [part.text for part in self.parts]
+
+    def goes_on(self, at: int) -> bool:
+        """Return True if the program wrote a line after this one."""
+        later = range(at + 1, len(self.parts))
+        return any(self.parts[i].text.strip() and i not in self.raised.ignored for i in later)
+
+    def error_at(self, at: int, advice: str | None = None) -> ProgramError:
+        """Return the error in a line, with the remedy for its kind if none is given."""
+        said = self.parts[at].text.strip()[:_SAID_CHARACTERS]
+        return ProgramError(said=said, where=self._where(at), advice=advice or _advice(said))
+
+    def _where(self, at: int) -> str | None:
+        """Return the last frame of the user's code above the error, from the same process.
+
+        Only the traceback of the error and those chained to it count. For an error of an argument
+        parser, return the program that the error names.
+        """
+        part = self.parts[at]
+        for index in range(at - 1, self.raised.errors.get(at, 0) - 1, -1):
+            other = self.parts[index]
+            if other.speaker != part.speaker or index in self.raised.ignored:
+                continue
+            if index in self.raised.errors and at not in self.raised.errors:
+                break
+            frame = FRAME.match(other.text)
+            if frame and _is_users(frame["path"]):
+                return _place(frame)
+        parser = _PARSER.match(part.text)
+        return parser["program"] if parser and parser["program"].endswith(".py") else None
+
+
+def _read(lines: Sequence[str]) -> _Log:
+    parts = [without_group_bar(plain_lines(line)[-1]) for line in lines]
+    raised = find_raised(parts)
+    errors = [
+        index
+        for index, part in enumerate(parts)
+        if index in raised.errors or (is_error(part) and index not in raised.ignored)
+    ]
+    fatal = _fatal([part.text for part in parts])
+    own = [
+        index
+        for index in errors
+        if not CONSEQUENCE.search(parts[index].text)
+        and not _COLLECTIVE.search(parts[index].text)
+        and index not in raised.reports
+        and (fatal is None or index > fatal.at)
+    ]
+    return _Log(parts, errors, raised, fatal, own[-1] if own else None)
+
+
 class _Fatal(NamedTuple):
     """A signal that Python's fault handler reported, with its place in the user's code."""
 
@@ -309,7 +381,7 @@ def _fatal(texts: Sequence[str]) -> _Fatal | None:
         if signal is None:
             continue
         current = dropwhile(lambda text: not text.startswith(_CURRENT_THREAD), texts[index:])
-        frames = takewhile(bool, map(_FRAME.match, islice(current, 1, None)))
+        frames = takewhile(bool, map(FRAME.match, islice(current, 1, None)))
         own = (_place(frame) for frame in frames if frame and _is_users(frame["path"]))
         return _Fatal(index, signal, next(own, None))
     return None
@@ -321,19 +393,6 @@ def _is_users(path: str) -> bool:
 
 def _place(frame: re.Match[str]) -> str:
     return f"{_CODE.sub('', frame['path'])}, line {frame['line']}"
-
-
-def _where(texts: Sequence[str], index: int) -> str | None:
-    """Return the last frame of the user's code above the error.
-
-    For an error of an argument parser, return the program that the error names.
-    """
-    for text in reversed(texts[:index]):
-        frame = _FRAME.match(text)
-        if frame and _is_users(frame["path"]):
-            return _place(frame)
-    parser = _PARSER.match(texts[index])
-    return parser["program"] if parser and parser["program"].endswith(".py") else None
 
 
 def _advice(said: str) -> str | None:
@@ -357,7 +416,7 @@ def _signal(reason: str | None, exit_code: int | None) -> str | None:
     It is read from the exit code of the launcher (-9) or, if that is unknown, from the reason (-9,
     or 137 from a shell).
     """
-    given = re.search(r"\bexit ?code:? (-?\d+)", reason or "", re.IGNORECASE)
+    given = re.search(r"\bexit ?code:? (-?\d{1,9})\b", reason or "", re.IGNORECASE)
     code = exit_code if exit_code is not None else int(given[1]) if given else 0
     number = -code if code < 0 else code - 128 if code > 128 else 0
     return _SIGNALS.get(number)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from nodesweep.scaling.outcome.launcher_lines import is_of_race
 from nodesweep.scaling.outcome.mpirun_lines import read_mpirun
-from nodesweep.scaling.outcome.plain_lines import plain_lines, rank_of
-from nodesweep.scaling.outcome.program_error import CHILD_FAILED, ERROR_LINE
+from nodesweep.scaling.outcome.plain_lines import is_of_mpirun, plain_lines, rank_of
+from nodesweep.scaling.outcome.program_error import CHILD_FAILED
+from nodesweep.scaling.outcome.tracebacks import ERROR_LINE
 
 _INVOKES = "Invoking user script"
 _COMMAND_FOLLOWS = "Invoking script with the following command:"
@@ -41,8 +42,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 _RULE = re.compile(r"[=*]{20,}")
 _ROOT_CAUSE = "Root Cause"
 _SUMMARY_PROGRAM = re.compile(r"\s*(?P<program>\S+\.py) FAILED\s*")
-_SUMMARY_RANK = re.compile(r"\s*rank\s*: (?P<rank>\d+)")
-_SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
+_SUMMARY_RANK = re.compile(r"\s*rank\s*: (?P<rank>\d{1,9})\b")
+_SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d{1,9})\b")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class ProgramLog:
         failed_rank: the rank that failed first; None if the launcher reports none.
         exit_code: the exit code of that rank; a negative code is a signal.
         program: the file that torchrun started; None if torchrun does not report it.
+        is_of_mpirun: True if mpirun wrote the log, which has the lines of the ranks of all nodes.
+        failed_node: the node of that rank according to mpirun; None if mpirun does not name it.
     """
 
     indices: tuple[int, ...]
@@ -62,6 +65,8 @@ class ProgramLog:
     failed_rank: int | None = None
     exit_code: int | None = None
     program: str | None = None
+    is_of_mpirun: bool = False
+    failed_node: str | None = None
 
 
 def find_program_lines(lines: Sequence[str]) -> ProgramLog:
@@ -80,7 +85,7 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
         (found["program"] for line in said if (found := _SUMMARY_PROGRAM.fullmatch(line))), None
     )
     mpirun = read_mpirun(lines)
-    if failed_rank is None:
+    if by_mpirun := failed_rank is None:
         failed_rank, exit_code = mpirun.rank, mpirun.exit_code
     left_out = {
         *frame,
@@ -103,7 +108,21 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     own = _torchrun_error(whole, frame)
     if own is None and mpirun.failure is not None:
         own = mpirun.at, mpirun.failure
-    return ProgramLog(tuple(indices), own, failed_rank, exit_code, program)
+    return ProgramLog(
+        tuple(indices),
+        own,
+        failed_rank,
+        exit_code,
+        program,
+        bool(mpirun.indices) or any(map(is_of_mpirun, whole)),
+        (mpirun.node or _marked_node(whole, failed_rank)) if by_mpirun else None,
+    )
+
+
+def _marked_node(lines: Sequence[str], rank: int | None) -> str | None:
+    """Return the node in the marks of a rank's lines; None if unknown."""
+    parts = (plain_lines(line)[-1] for line in lines) if rank is not None else ()
+    return next((part.host for part in parts if part.rank == rank and part.host), None)
 
 
 def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:

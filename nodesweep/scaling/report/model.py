@@ -160,8 +160,8 @@ class Point(Part):
     failed_host: str | None = Field(
         default=None,
         description=(
-            "Node that failed first, from `reason` or, if it names none, from the logs; null: "
-            "none or unknown."
+            "Node that failed first, from `reason` or, if it names none or the job ran under "
+            "mpirun, from the logs; null: none or unknown."
         ),
     )
     log_tail: tuple[str, ...] = Field(
@@ -175,7 +175,9 @@ class Point(Part):
     )
     failed_rank: int | None = Field(
         default=None,
-        description="Rank that failed first, according to torchrun; null: none or unknown.",
+        description=(
+            "Rank that failed first, according to torchrun or mpirun; null: none or unknown."
+        ),
     )
     program_error: ProgramError | None = Field(
         default=None, description="The program's error; null if no log reports one."

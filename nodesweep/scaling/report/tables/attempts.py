@@ -145,7 +145,7 @@ def console_url(report: ScalingReport, point: Point) -> str | None:
 
 
 def _logs_of_points(points: Collection[Point], logs: Collection[str]) -> list[dict[str, str]]:
-    """Return {host: link} for each attempt, beginning with the host that failed first."""
+    """Return {host: link} for each attempt, beginning with that of the lines shown."""
     found: dict[names.JobKey | None, dict[str, str]] = {}
     # hosts in the order of their numbers
     for link in sorted(logs, key=lambda link: (len(link), link)):
@@ -156,7 +156,9 @@ def _logs_of_points(points: Collection[Point], logs: Collection[str]) -> list[di
     of_points = []
     for point in points:
         hosts = found.get(names.parse_job_name(point.job_name), {})
-        first = {host: link for host, link in hosts.items() if host == point.failed_host}
+        # under mpirun, the lines of the host that failed first are in the log of a different host
+        shown = point.log_tail[0].partition(": ")[0] if point.failed_host and point.log_tail else ""
+        first = {host: link for host, link in hosts.items() if host == shown}
         of_points.append(first | hosts)
     return of_points
 

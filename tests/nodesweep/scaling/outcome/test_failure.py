@@ -79,6 +79,50 @@ def test_own_end_names_the_node(text):
     assert read_failure(None, ["algo-1: fine", f"algo-12: {text}"]).host == "algo-12"
 
 
+RAISED = (
+    "Traceback (most recent call last):",
+    '  File "/opt/ml/code/train.py", line 7, in <module>',
+    "ValueError: bad",
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "error 0.25",
+        "Test Error:",
+        "Top-1 error 23.5%",
+        "validation error 0.25",
+        "epoch 3: error: 0.25",
+        "ERROR: 0.25",
+        "MeanSquaredError: 0.25",
+        "2026-11-25 10:00:00,123 WARNING root: ImportError: no apex, using the fallback",
+        "/opt/ml/code/train.py:3: UserWarning: RuntimeError ignored, retrying",
+        "UserWarning: Exception ignored, retrying",
+    ],
+)
+def test_a_metric_or_a_warning_is_no_failure(text: str) -> None:
+    lines = [f"algo-1: {text}", "algo-1:  Accuracy: 70.4%, Avg loss: 0.785"]
+    assert read_failure("AlgorithmError: ", lines).host is None
+    failure = read_failure("AlgorithmError: ", [*lines, *(f"algo-2: {line}" for line in RAISED)])
+    assert failure.host == "algo-2"
+    assert failure.error is not None
+    assert (failure.error.where, failure.error.said) == ("train.py, line 7", "ValueError: bad")
+
+
+def test_an_error_of_the_program_goes_before_other_words_of_failure() -> None:
+    lines = ["algo-1: ERROR: slow disk", *(f"algo-2: {line}" for line in RAISED)]
+    assert read_failure(None, lines[:1]).host == "algo-1"
+    assert read_failure(None, lines).host == "algo-2"
+    assert read_failure(None, [*lines, "algo-1: ValueError: late"]).host == "algo-2"
+    handled = ["algo-1: OSError: image is truncated", "algo-1: step=2;", *lines]
+    lost = "algo-1: RuntimeError: Connection closed by peer"
+    assert read_failure(None, [*handled, lost]).host == "algo-2"
+    assert read_failure(None, handled[:2]).host == "algo-1"
+    fault = ["algo-3: Fatal Python error: Segmentation fault"]
+    assert read_failure(None, [*fault, *lines]).host == "algo-3"
+
+
 def test_so_many_lines_of_the_node_and_as_many_of_the_others_are_kept():
     log = [f"algo-{host}: ValueError {line}" for line in range(50) for host in (2, 1, 3)]
     failure = read_failure(None, log)
@@ -104,6 +148,17 @@ def test_reason_is_left_alone_where_it_names_the_node_or_there_is_one_only():
     assert outcome_of("AlgorithmError: algo-2: boom").reason == "AlgorithmError: algo-2: boom"
     assert outcome_of("AlgorithmError: boom", nodes=1).reason == "AlgorithmError: boom"
     assert name_host("AlgorithmError: boom", None) == "AlgorithmError: boom"
+
+
+@pytest.mark.parametrize("reason", ["AlgorithmError: boom", "AlgorithmError: algo-1: boom"])
+def test_node_of_the_rank_is_named_under_mpirun(reason, snapshot):
+    log = ("algo-1: [1,1]<stderr>:ValueError: bad sample",)
+    job = JobStatus("s-n2-r1-a1-abcd", "failed", reason=reason, nodes=2)
+    outcome = read_outcome(job, None, log, nodes=2, repeat=1, attempt=1, world_size=2)
+    assert (outcome.failed_host, outcome.log_tail) == ("algo-2", log)
+    assert outcome.reason == snapshot
+    uneven = read_outcome(job, None, log, nodes=2, repeat=1, attempt=1, world_size=3)
+    assert (uneven.failed_host, uneven.reason) == (None, reason)
 
 
 def test_node_is_named_where_the_platform_gives_no_reason(snapshot):

@@ -96,6 +96,14 @@ def test_steps_are_timed_by_the_slowest_rank_of_each_without_the_first_ten() -> 
     }
 
 
+def test_a_huge_number_is_no_count() -> None:
+    """int() raises an error for more than 4300 digits."""
+    huge = "9" * 5000
+    said = [f"step={huge}; step_seconds=0.1;", f"Num processes: {huge}", "train_seconds=7;"]
+    found = read_logged(JOB, lines(*(f"algo-1: {text}" for text in said)))
+    assert (found.numbers, found.world_sizes) == ({"train_seconds": 7}, frozenset())
+
+
 def test_start_and_first_step() -> None:
     said = lines(
         "algo-1: hello",

@@ -21,6 +21,8 @@ from nodesweep.scaling.outcome.plain_lines import plain_lines
 CAPTURED = Path(__file__).parent / "captured_logs"
 REASON = "AlgorithmError: ExecuteUserScriptError:\nExitCode {}\nErrorMessage"
 
+ENDED = "mpirun: Error: process rank {} with PID 7 on node {} exited on signal 9 (Killed)."
+
 
 def failure_of(name: str, exit_code: int = 1, nodes: int = 1) -> FailureLog:
     lines = [f"algo-1: {line}" for line in (CAPTURED / f"{name}.log").read_text().splitlines()]
@@ -79,6 +81,42 @@ def test_the_end_of_a_rank_is_the_reason(
     assert rank is None or all(line.endswith("[1,0]<stdout>:") for line in others)
 
 
+@pytest.mark.parametrize(
+    ("lines", "host"),
+    [
+        (["[1,mpirank:1,algo-2]<stderr>:ValueError: bad sample"], "algo-2"),
+        (["[1,1]<stderr>:ValueError: bad sample"], "algo-2"),
+        (["[1,mpirank:0,algo-1]<stderr>:step=1;", "ValueError: bad sample"], None),
+        (
+            [
+                "[1,mpirank:1,algo-2]<stderr>:step=1;",
+                "-" * 74,
+                "Process name: [[1,1],1] Exit code:    3 by mpirun",
+                "-" * 74,
+            ],
+            "algo-2",
+        ),
+        ([ENDED.format(1, "algo-3")], "algo-3"),
+        ([ENDED.format(1, "vm")], "algo-2"),
+        ([ENDED.format(9, "vm")], None),
+        ([ENDED.format(1, "vm"), "[1,1]<stderr>:ValueError: bad sample"], "algo-2"),
+        (["mpirun: Error: unknown option"], "algo-1"),
+        (["ValueError: bad sample"], "algo-1"),
+        (["algo-1: step=1;", "algo-2: ValueError: bad sample"], "algo-2"),  # pdsh
+    ],
+)
+def test_the_node_of_the_rank_failed_first_not_the_node_of_mpirun(
+    lines: list[str], host: str | None
+) -> None:
+    log = ["algo-2: waiting for the first", *(f"algo-1: {line}" for line in lines)]
+    for reason in (REASON.format(1), "AlgorithmError: algo-1: no"):
+        failure = read_failure(reason, log, nodes=2, processes_per_node=1)
+        assert failure.host == host
+        assert not any("waiting" in line for line in failure.lines)
+    assert read_failure(REASON.format(1), log, failed=False, nodes=2).host is None
+    assert read_failure(REASON.format(1), [f"algo-1: {ENDED.format(1, 'vm')}"]).host is None
+
+
 def test_the_first_rank_may_be_the_one_that_ended_the_job() -> None:
     log = (CAPTURED / "mpirun_exit3_tag.log").read_text().replace("[[20490,1],1]", "[[20490,1],0]")
     report = read_mpirun(log.splitlines())
@@ -91,6 +129,24 @@ def test_of_two_ranks_that_ended_the_job_the_first_counts() -> None:
     lines = [line for rank in (1, 0) for line in (rule, aborted.format(rank, rank + 3), rule, "")]
     found = read_mpirun(lines)
     assert (found.rank, found.exit_code) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "MPI_ABORT was invoked on rank {} in communicator MPI_COMM_WORLD with errorcode {}.",
+        "mpirun noticed that process rank {} with PID 7 on node algo-1 exited on signal {} (x).",
+        "mpirun has exited due to process rank {} with PID 7 exiting improperly",
+        "mpirun: Process name: [[1,1],{}] Exit code:    {}",
+    ],
+)
+def test_a_huge_number_is_no_rank(said: str) -> None:
+    """int() raises an error for more than 4300 digits."""
+    lines = ["-" * 74, said.replace("{}", "9" * 5000), "-" * 74]
+    found = read_mpirun(lines)
+    assert (found.rank, found.exit_code) == (None, None)
+    failure = read_failure(REASON.format("9" * 5000), [f"algo-1: {line}" for line in lines])
+    assert failure.rank is None
 
 
 def test_a_programs_own_rules_of_dashes_are_its_own() -> None:

@@ -26,6 +26,8 @@ def texts(lines: list[LogLine], processes: int = 1) -> list[str]:
 
 REPORT = ("rank=", "0", "; world_size=", "2", "; train_seconds=", "6.80365", ";")
 
+REPORT_LINE = "train_seconds=12.5"
+
 
 def toolkit_lines(written: list[str], read_after: list[int]) -> list[str]:
     """Return what the toolkit logs if it reads after these numbers of pieces."""
@@ -56,6 +58,35 @@ def test_arguments_of_print_are_joined_and_whole_lines_stay() -> None:
     assert texts(later) == ["train_seconds=", "5"]
 
 
+def test_the_line_after_an_empty_value_is_whole() -> None:
+    said = ["resume_from=", "run_start_unix_seconds=1.5", "loss=0.3", "checkpoint="]
+    found = read_logged(JobStatus("j", "completed"), whole_lines(log(*said, REPORT_LINE), 1))
+    assert found.numbers == {"train_seconds": 12.5}
+    assert found.start_unix_seconds == 1.5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lr=0.1",
+        "WARNING: slow",
+        "2026-11-25 10:00:00,123 INFO train: done",
+        "[rank0]: train_seconds=5;",
+        "Traceback (most recent call last):",
+        "ValueError: no label",
+    ],
+)
+def test_what_is_no_value_is_not_joined(text: str) -> None:
+    assert texts(log("loss=", text)) == ["loss=", text]
+
+
+@pytest.mark.parametrize(
+    "text", ["0.3", "s3://b/k", "best of 3", "WARNING", "12:30:00", ": no", "\x1b[1m5"]
+)
+def test_a_value_can_be_text(text: str) -> None:
+    assert texts(log("name=", text)) == [f"name={text}"]
+
+
 def test_nodes_are_kept_apart() -> None:
     lines = [*log("train_seconds="), *log("world_size=", host="algo-2"), *log("5", ";")]
     assert [*whole_lines([*lines, *log("2", host="algo-2")], 1)] == [
@@ -74,6 +105,7 @@ def test_the_message_of_an_exception_is_joined(processes: int) -> None:
     lines = log("import missing", "ModuleNotFoundError", ": No module named 'missing'", "bye")
     expected = ["import missing", "ModuleNotFoundError: No module named 'missing'", "bye"]
     assert texts(lines, processes) == expected
+    assert texts(log("Done", "BadZipFile", ": no zip"), processes) == ["Done", "BadZipFile: no zip"]
 
 
 def test_python_writes_pieces_without_a_buffer() -> None:

@@ -23,6 +23,13 @@ CAPTURED = Path(__file__).parent / "captured_logs"
 SHORTENED = "AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage"
 
 
+HANDLED = (
+    "Traceback (most recent call last):",
+    '  File "/opt/ml/code/data.py", line 3, in load',
+    "OSError: image file is truncated",
+)
+
+
 def failure_of(name: str) -> FailureLog:
     lines = (CAPTURED / f"{name}.log").read_text().splitlines()
     return read_failure(SHORTENED, [f"algo-1: {line}" for line in lines])
@@ -85,6 +92,28 @@ def test_a_signal_is_named_where_the_program_said_nothing(
 ) -> None:
     found = find_program_error(["step=1;"], reason, None, exit_code)
     assert (found and found.said) == snapshot
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["step=900;", "Error: 0.31 top1"],
+        ["Error: 0.31 top1", "step=900;"],
+        [*HANDLED, "skipped 1 image", "step=900;"],
+        [*HANDLED, "zipfile.BadZipFile: no", "step=900;"],
+    ],
+)
+def test_an_error_after_which_the_program_went_on_is_not_why_it_was_killed(said: list[str]) -> None:
+    for code in (-9, None):
+        error = find_program_error(said, "AlgorithmError: ExitCode -9", None, code)
+        assert error is not None and "SIGKILL" in error.said
+    at_exit = ["Exception ignored in: <function W.__del__ at 0x7f>", *HANDLED]
+    for last in ([], [""], at_exit):
+        error = find_program_error([*said, *HANDLED, *last], None, 0, -9)
+        assert error is not None and error.said == HANDLED[-1]
+    # a program can crash while it ends with an error
+    error = find_program_error([*HANDLED, *said], None, 0, -11)
+    assert error is not None and "SIGSEGV" not in error.said
 
 
 def test_lost_connection_is_told_where_there_is_nothing_else(snapshot: SnapshotAssertion) -> None:

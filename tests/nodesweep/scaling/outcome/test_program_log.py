@@ -165,6 +165,18 @@ def test_metric_that_is_named_error_blames_no_node() -> None:
     assert read_failure("AlgorithmError: ", log[:1]).host is None
 
 
+def test_a_huge_number_in_torchruns_report_is_no_rank() -> None:
+    """int() raises an error for more than 4300 digits."""
+    huge = [
+        line.replace("rank      : 0", "rank      : " + "9" * 5000).replace(
+            ": 2 (", ": 2" + "0" * 5000
+        )
+        for line in CAPTURED
+    ]
+    found = find_program_lines(huge)
+    assert (found.failed_rank, found.exit_code) == (None, None)
+
+
 def test_agents_that_end_apart_say_nothing_of_the_program() -> None:
     log = Path(__file__).parent / "captured_logs" / "shutdown_race.log"
     race = log.read_text().splitlines()

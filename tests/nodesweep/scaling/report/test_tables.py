@@ -286,6 +286,15 @@ def test_a_run_links_to_its_kept_log(make_outcomes, make_outcome, make_report, s
     assert links == [None, "logs/n2-r1-a1-ab12_algo-1.log", None]
 
 
+def test_the_log_of_the_lines_shown_comes_first(make_outcome, make_report):
+    """The node that failed first can be a different one, because mpirun's log has all lines."""
+    logs = [names.log_link(f"n4-r1-a1-ab12_algo-{node}.log") for node in (1, 2, 3)]
+    for host in ("algo-2", "algo-3"):
+        failed = make_outcome(4, failed_host=host, log_tail=("algo-2: boom",))
+        links = attempt_links(make_report([failed]), logs)["log"]
+        assert links == ["logs/n4-r1-a1-ab12_algo-2.log"]
+
+
 def test_other_platforms_have_no_console(make_outcomes, make_report):
     for given in ({"platform_kind": "emulated", "region": "us-east-1"}, {"region": None}):
         report = make_report(make_outcomes({1: 40}, **given))
