@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from nodesweep.scaling.rules.rule import Files, Requirements
 from tests.nodesweep.scaling.rules.facts import facts_of
 
@@ -22,3 +24,11 @@ def test_a_layer_holds_what_the_code_asks_for_unless_it_is_installed_at_every_st
         return Files(requirements=requirements).has_layer
 
     assert (has_layer(None), has_layer("a path in it"), Files().has_layer) == (True, False, False)
+
+
+@pytest.mark.parametrize(("repeats", "at_once", "kept"), [(1, 1, 7), (1, 2, 7), (3, 2, 14)])
+def test_warm_pools_serve_one_job_at_a_time_of_their_own_node_count(
+    make_config, repeats, at_once, kept
+):
+    sweep = {"node_counts": [1, 2, 4], "repeats": repeats, "max_parallel_jobs": at_once}
+    assert facts_of(make_config(sweep=sweep)).kept_nodes == kept
