@@ -22,6 +22,7 @@ from nodesweep.flows.stages.form import (
 from nodesweep.flows.stages.remote_data import remote_source, with_changes
 from nodesweep.scaling import names
 from nodesweep.tasks.calls import read_report_file, release_warm_pools
+from nodesweep.tasks.sweeps.owner import read_heartbeat
 
 logger = logging.getLogger("nodesweep.collect")
 
@@ -34,7 +35,7 @@ def collect_sweep(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> SweepResult | None:
-    """Create the report of a detached sweep, or return null while jobs are running.
+    """Create the report of a detached sweep, or return null while jobs or a run are active.
 
     The measured config is read from the sweep's record.
 
@@ -55,6 +56,10 @@ def collect_sweep(
         logger.info("sweep %s has running jobs: %s", sweep, ", ".join(jobs.running))
         return None
     config, backend = jobs.planned.config, jobs.planned.backend
+    heartbeat = read_heartbeat(backend.store, sweep)
+    if heartbeat is not None and heartbeat.is_alive:  # between two jobs, no job is running
+        logger.info("sweep %s has a run, active %.0f s ago", sweep, heartbeat.age_seconds)
+        return None
     if config.training.keep_alive_seconds:
         release_warm_pools(backend, sweep, [outcome.job_name for outcome in jobs.outcomes])
     if read_report_file(backend.store, sweep, names.REPORT_JSON) is None:

@@ -29,6 +29,8 @@ class StopSignal:
         """
         self.cancelled = False
         """True once Prefect's server has reported that a user cancelled or suspended the run."""
+        self.timed_out = False
+        """True once the run's time limit has passed."""
         self.suspended: Any = None
         """Prefect's state of a suspended run, which is needed to resume it; None if not suspended.
         """
@@ -42,7 +44,7 @@ class StopSignal:
     def clear(self) -> None:
         """Reset for a new run: waits take their full time again."""
         self._event.clear()
-        self.interrupted = self.cancelled = False
+        self.interrupted = self.cancelled = self.timed_out = False
         self.suspended = self.cause = None
 
     def wait(self, seconds: float) -> bool:

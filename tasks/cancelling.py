@@ -32,10 +32,10 @@ The worker kills the process 30 s after the signal.
 
 
 def is_cancel(error: BaseException) -> bool:
-    """Return True if a user cancelled the run, rather than the worker, the machine or an error.
+    """Return True if a user or the time limit ended the run, not the worker, machine or an error.
 
     A worker sends SIGTERM in either case, so the state on the server decides: a cancelled run is
-    Cancelling, any other run is still Running.
+    Cancelling, any other run is still Running. A run that has timed out is Running, too.
     """
     from prefect.exceptions import CancelledRun, Pause, TerminationSignal
 
@@ -45,6 +45,8 @@ def is_cancel(error: BaseException) -> bool:
         return True
     if not isinstance(error, Cancelled | CancelledRun | TerminationSignal):
         return False
+    if STOP.timed_out and not isinstance(error, TerminationSignal):
+        return True
     if has_deployment():
         STOP.cancelled = _is_ended_at_server(logging.WARNING, _TRIES)
         return STOP.cancelled

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from prefect.exceptions import CancelledRun
+
 from nodesweep.errors import RunTimedOut
 from nodesweep.polling import STOP, Cancelled
 
@@ -24,10 +26,9 @@ def deadline(hours: float | None) -> Iterator[None]:
     if hours is None:
         yield
         return
-    is_over = threading.Event()
 
     def end() -> None:
-        is_over.set()
+        STOP.timed_out = True  # before the waits end, because they read it
         STOP.set()
 
     timer = threading.Timer(min(hours * 3600, threading.TIMEOUT_MAX), end)
@@ -35,8 +36,8 @@ def deadline(hours: float | None) -> Iterator[None]:
     timer.start()
     try:
         yield
-    except Cancelled as error:
-        if not is_over.is_set():
+    except (Cancelled, CancelledRun) as error:  # the latter from the result of a submitted task
+        if not STOP.timed_out:
             raise
         raise RunTimedOut(
             f"the run took longer than timeout_hours ({hours:g}) and was cancelled;"

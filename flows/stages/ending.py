@@ -115,10 +115,13 @@ def _stop_jobs_of_run(flow_run: FlowRun) -> bool:
         return False
     backend, started = backend_of(config.platform), flow_run.expected_start_time
     sweeps = Sweeps(backend.store, config)
-    sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(
-        sweeps, started, str(flow_run.id)
-    )
+    if not (sweep := flow_run.parameters.get("sweep_id")):
+        if flow_run.parameters.get("resume"):
+            # such a run claims no id, but is named after its sweep, which may not be the latest now
+            sweep = flow_run.name.partition("-")[2]
+        else:
+            sweep = claimed_sweep_id(sweeps, started, str(flow_run.id))
     if sweep is None or not sweeps.include(sweep):
-        return False  # the form's id may belong to a different config
+        return False  # the id may belong to a different config, and a name may contain none
     stop_sweep_jobs_now(backend, sweep)
     return True

@@ -267,7 +267,8 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
         collected = run_flow(collect_sweep, benchmark, sweep_id=sweep_id)
     if collected is None:
         fail(
-            f"sweep {sweep_id} still has running jobs; collect it again once they have ended",
+            f"sweep {sweep_id} is still running (its jobs, or a run that was active in the last 3"
+            " minutes); collect it again once they have ended",
             RUN_FAILED,
         )
     show(collected.report, collected.folder)

@@ -8,16 +8,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from syrupy.assertion import SnapshotAssertion
 
-from infra.local.tests.platform_client import wait_for_end
+from infra.local.tests.platform_client import wait_for_end, wait_until
+from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused, SweepNotFound
 from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.owner import read_heartbeat
-from tests.flows.simulated_sweep import held_jobs, ledger, nodesweep_run
+from nodesweep.tasks.report.history import read_history_files
+from nodesweep.tasks.sweeps.owner import SweepOwner, read_heartbeat
+from tests.flows.simulated_sweep import held_jobs, ledger, nodesweep_run, write_config
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -78,6 +82,35 @@ def test_collect_waits_for_the_last_job_and_counts_what_is_missing(
     collected = collect_sweep(sweep.sweep_id, config)
     assert collected is not None
     assert (collected.planned_points, collected.missing_points) == (2, 2)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_collect_leaves_a_sweep_to_its_run_even_between_two_jobs(
+    simulated: Callable[..., Any],
+    sweep_config: Configs,
+    tmp_path: Path,
+    snapshot: SnapshotAssertion,
+) -> None:
+    with simulated() as served:
+        config = sweep_config(
+            served, sweep={"node_counts": [1]}, training={"keep_alive_seconds": 3600}
+        )
+        sweep = start_detached_sweep(config).sweep_id
+        wait_until(lambda: ledger(served) == [(1, 1, "Completed")])
+        store = BucketStore(config.platform, client=served.s3)
+        resumed = SweepOwner(store, sweep)
+        resumed.write_heartbeat()
+        words = ["collect", sweep, "--config", str(write_config(config, tmp_path))]
+        refused = CliRunner().invoke(main, words)
+        assert refused.exit_code == 1
+        assert refused.output.splitlines()[-1].replace(sweep, "SWEEP") == snapshot
+        [job] = served.sagemaker.list_training_jobs()["TrainingJobSummaries"]
+        assert job["WarmPoolStatus"]["Status"] == "Available"
+        assert read_history_files(store, config.name) == {}
+        resumed.leave()
+        collected = CliRunner().invoke(main, words)
+        assert collected.exit_code == 0, collected.output
+        assert len(read_history_files(store, config.name)) == 1
 
 
 def test_points_that_would_have_to_queue_are_refused_before_anything_is_sent(

@@ -162,6 +162,46 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
     assert shown == ["Unwatched", "Cancelled"]
 
 
+OWN, OTHER = "bench-20261122120000-{digest}", "bench-20261122120000-0a1b2c3d"
+
+
+@pytest.mark.parametrize(
+    ("name", "resumes", "is_stopped"),
+    [
+        (f"scaling-{OWN}", True, True),
+        (f"scaling-{OWN}", False, False),
+        (f"scaling-{OTHER}", True, False),
+        (OWN, True, False),
+        ("scaling-local", True, False),
+        ("brave-otter", True, False),
+        ("again", True, False),
+    ],
+)
+def test_hook_of_a_cancelled_resume_stops_the_sweep_that_this_run_is_named_after(
+    make_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    resumes: bool,
+    is_stopped: bool,
+) -> None:
+    """A user can choose the name of a run until the run begins."""
+    stopped: list[str] = []
+    ending, config = nodesweep.flows.stages.ending, make_config()
+    own = names.sweep_id(config, datetime(2026, 11, 22, 12, tzinfo=UTC))
+    monkeypatch.setattr(ending, "config_from_parameters", lambda parameters: config)
+    monkeypatch.setattr(ending, "claimed_sweep_id", lambda *_: None)
+    monkeypatch.setattr(ending, "end_job_runs", lambda *_: None)
+    monkeypatch.setattr(ending, "stop_sweep_jobs_now", lambda backend, sweep: stopped.append(sweep))
+    run: Any = SimpleNamespace(
+        id=uuid4(),
+        name=name.format(digest=own[-8:]),
+        parameters={"resume": resumes, "sweep_id": None},
+        expected_start_time=datetime.now(UTC),
+    )
+    ending.stop_jobs_of_run(scaling_benchmark, run, cast(Any, None))
+    assert stopped == [own] * is_stopped
+
+
 def test_no_job_of_a_crashed_or_failed_run_is_left_as_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
+from prefect.exceptions import CancelledRun
 
 import nodesweep.flows.stages.deadline
 import nodesweep.flows.stages.sweep
+import nodesweep.flows.stages.validation
+import nodesweep.tasks.cancelling
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from infra.local.tests.platform_client import wait_until
+from infra.local.tests.platform_fakes import endless_program
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunTimedOut
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.deadline import deadline
 from nodesweep.polling import STOP, Cancelled, Clock
+from tests.flows.validation.test_validation_on_spark import spark_config  # noqa: F401  (a fixture)
 
 A_MOMENT_HOURS = 0.05 / 3600
 
@@ -48,15 +53,23 @@ def test_an_error_is_not_the_deadlines() -> None:
         raise ValueError("own")
 
 
-@pytest.mark.usefixtures("prefect")
-def test_a_sweep_that_takes_longer_leaves_no_job_running(
-    pipeline_config: Callable[..., BenchmarkConfig],
-    served: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The time is over at the first poll of the sweep's jobs."""
+def test_a_build_that_is_waited_for_is_ended_by_the_deadline_too() -> None:
+    """The result of a submitted task that was interrupted is Prefect's exception."""
+    with pytest.raises(RunTimedOut), deadline(A_MOMENT_HOURS):
+        with pytest.raises(Cancelled):
+            Clock().sleep(60)
+        raise CancelledRun
+
+
+@pytest.fixture(params=[False, True], ids=["command", "deployment"])
+def late_at(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[ModuleType, str], None]:
+    """Return late_at(module, name), which ends the time of a run as it calls this function.
+
+    Prefect's server reports the run as Running.
+    """
     over: list[Callable[[], None]] = []
-    watch = nodesweep.flows.stages.sweep.watch_training_jobs
 
     class Timer:
         def __init__(self, seconds: float, end: Callable[[], None]) -> None:
@@ -68,19 +81,61 @@ def test_a_sweep_that_takes_longer_leaves_no_job_running(
 
         cancel = start
 
-    def late(*arguments: object) -> object:
-        over[0]()
-        return watch(*arguments)
-
     monkeypatch.setattr(nodesweep.flows.stages.deadline.threading, "Timer", Timer)
-    monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", late)
-    config = pipeline_config("lingering", name="late", sweep={"max_parallel_jobs": 2})
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "has_deployment", lambda: request.param)
+
+    def install(module: ModuleType, name: str) -> None:
+        watch = getattr(module, name)
+
+        def late(*arguments: object) -> object:
+            over[0]()
+            return watch(*arguments)
+
+        monkeypatch.setattr(module, name, late)
+
+    return install
+
+
+def run_late(config: BenchmarkConfig) -> None:
+    """Run a benchmark that fails because its time is over."""
     state = scaling_benchmark(config, timeout_hours=2.5, return_state=True)
     assert (state.type.value, "timeout_hours (2.5)" in str(state.message)) == ("FAILED", True)
 
+
+@pytest.mark.usefixtures("prefect")
+def test_a_sweep_that_takes_longer_leaves_no_job_running(
+    pipeline_config: Callable[..., BenchmarkConfig],
+    served: SimpleNamespace,
+    late_at: Callable[[ModuleType, str], None],
+    request: pytest.FixtureRequest,
+) -> None:
+    """The time is over at the first poll of the sweep's jobs."""
+    late_at(nodesweep.flows.stages.sweep, "watch_training_jobs")
+    name = f"late-{request.node.callspec.id}"
+    run_late(pipeline_config("lingering", name=name, sweep={"max_parallel_jobs": 2}))
+
     def ended() -> list[str] | None:
-        jobs = served.sagemaker.list_training_jobs(NameContains="late-")["TrainingJobSummaries"]
+        jobs = served.sagemaker.list_training_jobs(NameContains=name)["TrainingJobSummaries"]
         found = [job["TrainingJobStatus"] for job in jobs]
         return None if {"Stopping", "InProgress"} & {*found} else found
 
     assert wait_until(ended) == ["Stopped"] * 2
+
+
+@pytest.mark.usefixtures("prefect")
+def test_a_dataset_that_takes_longer_to_validate_leaves_no_job_running(
+    spark_config: Callable[..., BenchmarkConfig],  # noqa: F811
+    served: SimpleNamespace,
+    late_at: Callable[[ModuleType, str], None],
+    request: pytest.FixtureRequest,
+) -> None:
+    late_at(nodesweep.flows.stages.validation, "watch_validation_job")
+    name = f"late-{request.node.callspec.id}"
+    run_late(spark_config(endless_program, name=name))
+
+    def ended() -> list[str] | None:
+        jobs = served.sagemaker.list_processing_jobs(NameContains=name)["ProcessingJobSummaries"]
+        found = [job["ProcessingJobStatus"] for job in jobs]
+        return None if {"Stopping", "InProgress"} & {*found} else found
+
+    assert wait_until(ended) == ["Stopped"]
