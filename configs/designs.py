@@ -97,6 +97,13 @@ class DesignRules:
         """
         return None
 
+    def with_repeat(self, sweep: SweepConfig, repeat: int) -> SweepConfig:
+        """Return the section as it was when the sweep ran a job of this repeat.
+
+        A resume may have raised the number of repeats without changing the sweep's record.
+        """
+        return sweep
+
     def identify(self, asked: dict[str, Any], config: BenchmarkConfig) -> None:
         """Adjust in place the fields of the section that determine a sweep's id."""
         asked.pop("probe", None)
@@ -147,6 +154,10 @@ class _Sequential(DesignRules):
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
         return sweep.max_repeats
+
+    def with_repeat(self, sweep: SweepConfig, repeat: int) -> SweepConfig:
+        most = max(sweep.max_repeats, repeat)
+        return sweep.model_copy(update={"max_repeats": most})
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
         if sweep.max_repeats == DEFAULT_MAX_REPEATS:

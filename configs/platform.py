@@ -186,9 +186,9 @@ class PlatformConfig(Section):
         )
 
     def with_jobs_of(self, recorded: Mapping[str, Any]) -> Self:
-        """Return this section with the Batch queue that is recorded for a sweep.
+        """Return this section with what is recorded for a sweep and identifies its jobs.
 
-        A sweep's jobs stay in the queue that they were sent to, even if the config has changed.
+        That is the Batch queue that they were sent to, even if the config has changed.
         """
         if "batch" not in type(self).model_fields:
             return self

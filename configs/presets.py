@@ -6,7 +6,7 @@ name.
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,15 @@ def config_from_value(value: Any, origin: str, changes: Mapping[str, Any]) -> Be
     Raises:
         ConfigError: The config is invalid.
     """
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else _yaml(value)
     return config_from_text(text, origin, PRESETS_DIRECTORY, _overrides(changes))
 
 
 def _overrides(changes: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={json.dumps(value)}" for name, value in changes.items() if value is not None]
+    return [f"{name}={_yaml(value)}" for name, value in changes.items() if value is not None]
+
+
+def _yaml(value: Any) -> str:
+    """Return a value as YAML 1.1, in which JSON's 1e-05 would be a string."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)
+    return text.removesuffix("\n...\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -198,6 +199,14 @@ class SlurmPlatform(PlatformWithoutAws):
     def shared_folder(self) -> str | None:
         """The folder that the login node and all compute nodes share."""
         return self.folder
+
+    def with_jobs_of(self, recorded: Mapping[str, Any]) -> Self:
+        """Return this section with the account and requeue that are recorded for a sweep.
+
+        Both are part of the names of its jobs, although a resume may change them.
+        """
+        names = {"account": recorded.get("account"), "requeue": recorded.get("requeue", False)}
+        return self.model_copy(update=names)
 
     def own_node_type(self, name: str) -> InstanceType | None:
         """Return the node type that the config describes, whatever its name."""

@@ -84,10 +84,12 @@ class _StrictLoader(yaml.SafeLoader):
         return node
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        """Compose a scalar; reject lone surrogates."""
+        """Compose a scalar; join JSON's pairs of surrogates (emoji) and reject lone ones."""
         node = super().compose_scalar_node(anchor)
-        if _SURROGATE.search(node.value):
-            raise _error("this text contains a lone surrogate", node.start_mark)
+        try:
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise _error("this text contains a lone surrogate", node.start_mark) from None
         return node
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:

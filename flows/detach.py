@@ -62,8 +62,8 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     store, plan = run.backend.store, run.check()
     _check_all_start_at_once(config, plan)
     prepare_store(store)
-    inputs, _ = run.start_sweep(None)
-    planned, sweep = run.planned(plan, inputs), inputs.sweep_id
+    begun = run.start_sweep(None)
+    inputs, planned, sweep = begun.inputs, run.planned(plan, begun), begun.inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
     owner = SweepOwner(store, sweep)
     owner.leave()  # before any job starts, so that a reaper never sees a job without this mark

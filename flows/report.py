@@ -33,7 +33,7 @@ from nodesweep.launch.registry import backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
-from nodesweep.scaling.arms import Arm, Key, main_arm
+from nodesweep.scaling.arms import Arm, main_arm
 from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -226,24 +226,28 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     record = read_sweep_record(backend_of(current.platform).store, sweep_id)
     recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
     platform = current.platform.with_jobs_of(record["config"]["platform"])
-    config = recorded.model_copy(update={"platform": platform, "report": current.report})
+    backend, inputs = backend_of(platform), recorded_inputs(sweep_id, record)
+    places = {name: names.parse_job_name(name) for name in list_training_jobs(backend, sweep_id)}
+    last = max((place.repeat for place in places.values() if place is not None), default=1)
+    sweep = recorded.sweep.rules.with_repeat(recorded.sweep, last)
+    config = recorded.model_copy(
+        update={"sweep": sweep, "platform": platform, "report": current.report}
+    )
     plan = plan_arms(config, [config.node_type(name) for name in config.possible_types])
-    backend, inputs = backend_of(config.platform), recorded_inputs(sweep_id, record)
     planned = PlannedSweep(backend, config, plan, inputs)
-    arms = {point.arm.code: point.arm for point in plan.points}
+    points = {(point.arm.code, point.nodes, point.repeat): point for point in plan.points}
     outcomes, running = [], []
-    for name in list_training_jobs(backend, sweep_id):
+    for name, place in places.items():
+        point = points.get(place.point) if place is not None else None
+        if place is None or point is None:
+            logger.warning("%s is not in the sweep's config, so the report leaves it out", name)
+            continue
         job = job_status(backend, name)
-        place = names.parse_job_name(name)
-        arm = arms.get(place.arm) if place is not None else None
-        if job is None or arm is None or place is None:
+        if job is None:
             continue
         if not job.has_ended:
             running.append(name)
-            continue
-        key = Key(arm, place.nodes, place.repeat)
-        point = next((point for point in plan.points if point.key == key), None)
-        if point is not None:
+        else:
             outcomes.append(collect_outcome(planned, point, place.attempt, job))
     return SweepJobs(planned, record["provenance"], outcomes, running)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from uuid import uuid4
 
 from prefect import flow
@@ -58,7 +58,7 @@ from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import agree
-from nodesweep.scaling.job import ResolvedInputs
+from nodesweep.scaling.job import Render, ResolvedInputs
 from nodesweep.scaling.planning.fail_fast import is_programs_fault
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.planning.validation import validation_usd
@@ -210,6 +210,14 @@ class _EarlierRun:
     stop_mark: str | None
 
 
+class BegunSweep(NamedTuple):
+    """The inputs of a recorded sweep, their origin, and the requests that name its jobs."""
+
+    inputs: ResolvedInputs
+    provenance: dict[str, Any]
+    render: Render
+
+
 @dataclass(frozen=True)
 class BenchmarkRun:
     """A run of one config's benchmark.
@@ -246,9 +254,9 @@ class BenchmarkRun:
         """Return the plan at current prices; see preflight()."""
         return preflight(self.config, is_resume)
 
-    def planned(self, plan: SweepPlan, inputs: ResolvedInputs) -> PlannedSweep:
-        """Return a sweep of this benchmark."""
-        return PlannedSweep(self.backend, self.config, plan, inputs)
+    def planned(self, plan: SweepPlan, begun: BegunSweep) -> PlannedSweep:
+        """Return a sweep of this benchmark, whose jobs keep the names that they began with."""
+        return PlannedSweep(self.backend, self.config, plan, begun.inputs, begun.render)
 
     def run(self, sweep_id: str | None, resume: bool, as_started: bool) -> SweepResult:
         """Run a sweep and write its report within a flow run; a retry continues its own sweep.
@@ -263,7 +271,7 @@ class BenchmarkRun:
         sweep = self._sweep_to_run(sweep_id, resume)
         begun_with: _EarlierRun | None = None
 
-        def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
+        def begin() -> tuple[SweepPlan, BegunSweep | None]:
             plan = self.check(is_resume=resume)
             check_limit(self.config.sweep.concurrency_limit, max(self.config.sweep.arm_jobs))
             warn_of_leases_in_memory(self.config.sweep.concurrency_limit)
@@ -279,7 +287,8 @@ class BenchmarkRun:
             if resume and sweep is not None and begun_with is not None:
                 self._check_config(sweep)
             plan, recorded = in_stage("preflight", begin)
-            inputs, provenance = recorded or self.start_sweep(sweep)
+            begun = recorded or self.start_sweep(sweep)
+            inputs, provenance, _ = begun
             plan = replace(plan, spent_usd=validation_usd(provenance) or 0.0)
         except BaseException as error:
             if (
@@ -291,7 +300,7 @@ class BenchmarkRun:
                 owner = SweepOwner(self.backend.store, sweep)
                 end_sweep(self.backend, self.config.sweep.on_cancel, sweep, (), error, owner)
             raise
-        planned = self.planned(plan, inputs)
+        planned = self.planned(plan, begun)
         log_plan(planned)
         if recorded and begun_with is None:
             # the platform did not respond before, so the current mark is from an earlier stop
@@ -318,7 +327,7 @@ class BenchmarkRun:
             raise _stopped_error(inputs.sweep_id, missing)
         return SweepResult(inputs.sweep_id, report, folder, asked, missing, run.given_up)
 
-    def start_sweep(self, sweep_id: str | None) -> tuple[ResolvedInputs, dict[str, Any]]:
+    def start_sweep(self, sweep_id: str | None) -> BegunSweep:
         """Prepare a new sweep, and record its inputs in the bucket and on this machine."""
         sweep = sweep_id or claim_sweep_id(self.sweeps, *_this_run())
         self._publish_sweep_id(sweep, is_recorded=False)
@@ -338,11 +347,9 @@ class BenchmarkRun:
         write_sweep_record(self.backend.store, sweep, record)
         emit("sweep-recorded", f"sweep {sweep} is recorded", source="flow", sweep=sweep)
         save_sweep_record(Path(self.config.report.directory), sweep, record)
-        return inputs, provenance
+        return BegunSweep(inputs, provenance, self.backend.render)
 
-    def _continue_sweep(
-        self, sweep_id: str | None, as_started: bool
-    ) -> tuple[ResolvedInputs, dict[str, Any]]:
+    def _continue_sweep(self, sweep_id: str | None, as_started: bool) -> BegunSweep:
         """Return the recorded code, image and data of a sweep rather than the current ones.
 
         If `as_started` is True, changes are logged.
@@ -375,7 +382,8 @@ class BenchmarkRun:
         for name in _RECORDED:
             emit("stage-skipped", f"{name} as recorded", source=name, stage=name)
         save_sweep_record_if_missing(Path(self.config.report.directory), sweep, record)
-        return inputs, record["provenance"]
+        began = backend_of(self.config.platform.with_jobs_of(record["config"]["platform"]))
+        return BegunSweep(inputs, record["provenance"], began.render)
 
     def _sweep_to_run(self, sweep_id: str | None, resume: bool) -> str | None:
         """Return the id of the sweep to continue, or None for a new sweep or if it is unknown yet.

@@ -14,7 +14,7 @@ from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.launch.saved_logs import log_tail
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import count_points
-from nodesweep.scaling.job import JobStatus, ResolvedInputs
+from nodesweep.scaling.job import JobStatus, Render, ResolvedInputs
 from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_contended
 from nodesweep.scaling.outcome.logged import (
     missing_metrics,
@@ -33,12 +33,21 @@ logger = logging.getLogger("nodesweep.sweep")
 
 @dataclass(frozen=True)
 class PlannedSweep:
-    """A sweep with its plan and inputs, and the backend that runs it."""
+    """A sweep with its plan and inputs, and the backend that runs it.
+
+    Its jobs are named by the requests of `named_by`; None: those of the backend.
+    """
 
     backend: Backend
     config: BenchmarkConfig
     plan: SweepPlan
     inputs: ResolvedInputs
+    named_by: Render | None = None
+
+    @property
+    def render(self) -> Render:
+        """A function that returns the requests that name the jobs."""
+        return self.named_by or self.backend.render
 
     def count_points(self, outcomes: Sequence[JobOutcome]) -> tuple[int, int]:
         """Return the number of planned points, and of those that have no completed run."""

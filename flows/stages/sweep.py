@@ -158,7 +158,7 @@ class _Sweep:
     def __init__(self, planned: PlannedSweep, earlier_mark: str | None) -> None:
         config, plan, inputs = planned.config, planned.plan, planned.inputs
         self.planned, self.config, self.plan, self.inputs = planned, config, plan, inputs
-        self.queue = SweepQueue(config, plan, inputs, planned.backend.render)
+        self.queue = SweepQueue(config, plan, inputs, planned.render)
         self.slots = NodeSlots(config.sweep.concurrency_limit)
         self._store = planned.backend.store
         self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
@@ -448,7 +448,7 @@ def submit_point(
         JobRefused: The backend did not accept the job.
     """
     backend, inputs = planned.backend, planned.inputs
-    spec = build_spec(planned.config, point, inputs, backend.render, 1, steps)
+    spec = build_spec(planned.config, point, inputs, planned.render, 1, steps)
     name, claimant, store = spec.name, uuid4().hex[:12], backend.store
     claim = claim_job(store, inputs.sweep_id, name, claimant)
     if claim.stop_mark is not None:

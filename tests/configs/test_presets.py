@@ -8,7 +8,12 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs import presets
 from nodesweep.configs.load import ConfigError, load_config
-from nodesweep.configs.presets import PRESETS_DIRECTORY, config_from_preset, preset_names
+from nodesweep.configs.presets import (
+    PRESETS_DIRECTORY,
+    config_from_preset,
+    config_from_value,
+    preset_names,
+)
 
 
 def test_presets_are_the_benchmarks_below_configs_by_path() -> None:
@@ -59,12 +64,25 @@ def test_values_arrive_as_they_are_given() -> None:
     changes: dict[str, Any] = {
         "training.environment": {"A": "no", "B": "1e3", "C": "null", "D": 'a "b": [c]'},
         "training.distribution": {"kind": "torch_distributed"},
+        "training.hyperparameters": {"lr": 1e-05, "decay": 1e20, "word": "1e-05"},
+        "report.title": "🚀 run",
         "sweep.node_counts": [4, 2],
     }
     config = config_from_preset("local", changes)
     assert dict(config.training.environment) == changes["training.environment"]
     assert config.training.distribution.kind == "torch_distributed"
+    assert dict(config.training.hyperparameters) == changes["training.hyperparameters"]
+    assert config.report.title == "🚀 run"
     assert config.sweep.node_counts == (2, 4)
+
+
+def test_values_of_a_config_that_is_not_in_a_file_arrive_as_they_are_given() -> None:
+    raw = dict(presets.presets_as_written()["local"])
+    raw |= {"report": {"title": "🚀 run"}}
+    raw["training"] = raw["training"] | {"hyperparameters": {"lr": 1e-05}}
+    config = config_from_value(raw, "mine", {})
+    assert config.report.title == "🚀 run"
+    assert dict(config.training.hyperparameters) == {"lr": 1e-05}
 
 
 def test_later_change_of_the_same_field_wins() -> None:

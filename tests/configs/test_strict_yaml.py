@@ -48,6 +48,7 @@ def bomb(levels: int, merge: bool = False) -> str:
         "\n".join(["- 1"] * 60_000),
         "# " + "x" * MAX_CHARACTERS,
         'a: "\\ud800"',
+        'a: "\\ude80\\ud83d"',
         "a: 1\nb: \udcff",
     ],
 )
@@ -98,6 +99,7 @@ def test_a_long_document_is_refused_at_the_limit_and_not_at_its_end(
         ),
         ("[{a: 1}, {a: 2}]", [{"a": 1}, {"a": 2}]),
         ("1: a\n'1': b\n", {1: "a", "1": "b"}),
+        ('{"a": "\\ud83d\\ude80"}', {"a": "🚀"}),  # as JSON escapes it
     ],
 )
 def test_everything_else_is_plain_yaml(text: str, value: object) -> None:

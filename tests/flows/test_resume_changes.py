@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,8 +16,12 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import InputsChanged
 from nodesweep.flows.report import recorded_inputs
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages.outcomes import PlannedSweep
 from nodesweep.scaling.job import ResolvedInputs
-from tests.flows.simulated_sweep import measure
+from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
+from nodesweep.scaling.planning.queue import Submit, SweepQueue
+from tests.configs.test_slurm import config as slurm_config
+from tests.flows.simulated_sweep import measure, run_benchmark
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -58,6 +63,38 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
         assert word in message
     resumed = measure(config, resume=True, as_started=True)
     assert resumed.sweep_id == sweep and jobs(served, sweep) == before + 1
+
+
+def test_a_cluster_has_the_same_jobs_after_a_change_of_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_order(planned: PlannedSweep, *_: Any) -> None:
+        queue = SweepQueue(planned.config, planned.plan, planned.inputs, planned.render)
+        order = queue.next_order()
+        assert isinstance(order, Submit)
+        request = planned.backend.launcher().render(order.spec)
+        raise LookupError(order.job_name, str(request["script"]))
+
+    def first_job(account: str, resume: bool) -> tuple[str, str]:
+        platform = {"folder": str(tmp_path / "shared"), "account": account}
+        own = {"platform": platform, "training": {"source_dir": str(tmp_path / "code")}}
+        config = slurm_config(**own, report={"directory": str(tmp_path)})
+        with pytest.raises(LookupError) as found:
+            run_benchmark(config, resume=resume)
+        name, script = found.value.args
+        return name, script
+
+    def plan(config: BenchmarkConfig, is_resume: bool) -> SweepPlan:
+        return plan_arms(config, [config.node_type("fat-node")])
+
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    flow = "nodesweep.flows.scaling_benchmark"
+    monkeypatch.setattr(f"{flow}.run_sweep", first_order)
+    monkeypatch.setattr(f"{flow}.preflight", plan)
+    name, script = first_job("physics", resume=False)
+    assert "account=physics" in script
+    assert first_job("other", resume=True) == (name, script.replace("=physics", "=other"))
 
 
 def test_code_that_is_gone_is_a_change(

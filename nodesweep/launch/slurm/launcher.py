@@ -38,7 +38,13 @@ from nodesweep.launch.slurm.commands import (
 )
 from nodesweep.launch.slurm.logs import NodeLogs
 from nodesweep.launch.slurm.queue import ROW_FILE, Queue, Row
-from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
+from nodesweep.launch.slurm.script import (
+    SCRIPT,
+    is_same_job,
+    read_script,
+    render,
+    secrets_of_script,
+)
 from nodesweep.launch.slurm.status import (
     PENDING_PHASE,
     Submission,
@@ -111,10 +117,10 @@ class SlurmJobs:
             QuotaReached: a limit on submitted jobs is reached.
             CommandFailed: Slurm did not respond; call again to find out if it has the job.
         """
-        claim, script = self._file(spec.name, _CLAIM), self.render(spec)[SCRIPT].encode()
-        if create_atomic(claim, script):
+        claim, script = self._file(spec.name, _CLAIM), self.render(spec)[SCRIPT]
+        if create_atomic(claim, script.encode()):
             return self._send(spec)
-        if claim.read_bytes() != script:
+        if not is_same_job(claim.read_bytes().decode(errors="replace"), script):
             raise JobRefused(
                 f"{spec.name} exists with another script, {claim}; resume its sweep with the config"
                 " that it began with, or start a new sweep"

@@ -28,6 +28,7 @@ CLOCK_FOLDER = ".nodesweep"
 """Folder next to the code with the files that measure it (inputs.py)."""
 _DIRECTIVE = "#SBATCH --"
 _COMMENT = "nodesweep:"
+_OF_RESUME = re.compile(rf"^{_DIRECTIVE}(account=.*|(no-)?requeue)\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (\w+)=", re.MULTILINE)
 
 _BEGIN = """\
@@ -82,7 +83,8 @@ def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
     The config refuses options that Slurm or this launcher does not support (configs/slurm.py).
     """
     if isinstance(spec.platform, SlurmPlatform):  # an arm may have a different partition
-        platform = spec.platform
+        of_sweep = {"account": platform.account, "requeue": platform.requeue}
+        platform = spec.platform.model_copy(update=of_sweep)
     training = spec.training
     environment = {**training.environment, **spec.variables}
     folder = f"{platform.folder}/{spec.name}"
@@ -106,6 +108,11 @@ def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
         _srun(platform, spec),
     ]
     return {SCRIPT: "\n".join(lines) + "\n"}
+
+
+def is_same_job(script: str, other: str) -> bool:
+    """Return True if scripts differ at most in account and requeue, which a resume may change."""
+    return _OF_RESUME.sub("", script) == _OF_RESUME.sub("", other)
 
 
 def read_script(script: str) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,10 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused
 from nodesweep.events import read_event
 from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -93,6 +96,31 @@ def test_it_runs_what_the_answer_needs_and_a_crash_between_two_decisions_loses_n
     assert last.facts["points"] == []
     written = json.loads((resumed.folder / "report.json").read_text())
     assert {point["attempt"] for point in written["points"]} == {1}
+
+
+def test_a_rebuilt_report_holds_the_repeats_that_a_resume_added(
+    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train_unevenly(
+        job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
+    ) -> None:
+        place = names.parse_job_name(job.job_name)
+        assert place is not None
+        seconds = 80.0 / place.nodes * (1.5 if (place.nodes + place.repeat) % 2 else 1.0)
+        world = {"world_size": place.nodes}
+        metrics = {"schema_version": 1, "train_seconds": seconds, "world": world}
+        (node.opt_ml / "output" / "data" / "metrics.json").write_text(json.dumps(metrics))
+
+    monkeypatch.setitem(served.engine.programs, '"uneven"', train_unevenly)
+    sweep = {**SEQUENTIAL, "node_counts": [1, 2]}
+    started = pipeline_config("uneven", name="raised", sweep={**sweep, "max_repeats": 2})
+    first = measure(started)
+    raised = pipeline_config("uneven", name="raised", sweep={**sweep, "max_repeats": 4})
+    resumed = measure(raised, sweep_id=first.sweep_id)
+    assert (2, 4) in points_of(served, first.sweep_id)
+    rebuilt, _ = report_sweep(first.sweep_id, started)
+    assert rebuilt.points == resumed.report.points
+    assert rebuilt.recommendation == resumed.report.recommendation
 
 
 @pytest.mark.parametrize("design", ["sequential", "probe", "predict"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesweep.errors import BackendUnavailable
+from nodesweep.errors import BackendUnavailable, JobRefused
 from nodesweep.launch.slurm import backend, launcher
 from nodesweep.launch.slurm.commands import CommandFailed
 from nodesweep.launch.slurm.launcher import SlurmJobs
@@ -151,6 +151,17 @@ def test_looking_for_held_jobs_cancels_and_writes_nothing_and_survives_jobs_that
     (tmp_path / other / "job.json").write_text('{"job_id": 13, "submitted_at": 1767000000}')
     assert [held.name for held in jobs.held()] == [JOB]
     assert not sent and not list(tmp_path.glob("*/ended.json"))
+
+
+def test_a_job_of_another_account_is_adopted_but_not_one_of_another_partition(
+    tmp_path: Path,
+) -> None:
+    jobs_of(tmp_path, runs="start 1767000010\nend 1767000070 0\n")
+    queue, spec = Queue(lambda _: ""), until_told_spec(JOB, 2)
+    platform = slurm_platform(tmp_path, account="other", requeue=True)
+    assert SlurmJobs(platform, queue).submit(spec).completed
+    with pytest.raises(JobRefused, match="another script"):
+        SlurmJobs(slurm_platform(tmp_path, partition="other"), queue).submit(spec)
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "Submitted batch job 12\n"])

@@ -11,7 +11,13 @@ from pydantic import ValidationError
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.training import TrainingConfig
-from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
+from nodesweep.launch.slurm.script import (
+    SCRIPT,
+    is_same_job,
+    read_script,
+    render,
+    secrets_of_script,
+)
 from nodesweep.scaling.outcome.observed import TIME_ALL_REDUCES
 from tests.nodesweep.launch.slurm.cluster import job_spec, slurm_platform
 
@@ -128,6 +134,17 @@ def test_a_job_runs_in_the_partition_of_its_arm() -> None:
     script = render(platform, spec)[SCRIPT]
     own = replace(spec, platform=platform.model_copy(update={"partition": "gpu"}))
     assert render(platform, own)[SCRIPT] == script.replace("partition=cpu", "partition=gpu")
+
+
+def test_the_account_is_the_sweeps_and_not_part_of_what_a_job_measures() -> None:
+    folder, began = Path("/shared/me"), {"account": "physics", "requeue": True}
+    current, recorded = slurm_platform(folder, account="other"), slurm_platform(folder, **began)
+    spec = job_spec(NAME, 2, TrainingConfig.model_validate(SECTIONS))
+    own, script = replace(spec, platform=current), render(recorded, spec)[SCRIPT]
+    assert render(current.with_jobs_of(recorded.model_dump()), own)[SCRIPT] == script
+    assert "account=other" in render(current, own)[SCRIPT]
+    assert is_same_job(render(current, own)[SCRIPT], script)
+    assert not is_same_job(script.replace("nodes=2", "nodes=3"), script)
 
 
 def test_the_nodes_are_read_back_from_a_script() -> None:
