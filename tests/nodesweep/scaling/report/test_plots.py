@@ -215,6 +215,8 @@ def test_threshold_is_the_configs_or_the_default(make_outcomes, make_report):
     assert "75% threshold" in texts(svg(make_report(outcomes), "efficiency"))
     stricter = load_config(LOCAL, ["report.recommendation.min_efficiency=0.9"])
     assert "90% threshold" in texts(svg(make_report(outcomes, config=stricter), "efficiency"))
+    of_table = make_report(outcomes, provenance={"limits": {"min_efficiency": 0.9}})
+    assert "90% threshold" in texts(svg(of_table, "efficiency"))
 
 
 def test_costs_are_drawn_with_the_pareto_front(priced, snapshot):
