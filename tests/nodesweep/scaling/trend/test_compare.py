@@ -169,6 +169,7 @@ def test_a_count_without_a_completed_run_is_lost(
         pytest.param({1: STEADY, 2: [50.0]}, {1: STEADY, 2: [50.0]}, id="one count cannot alarm"),
         pytest.param({1: [100.0], 2: [50.0]}, {1: [100.0], 2: [50.0]}, id="none can alarm"),
         pytest.param({1: STEADY, 2: STEADY}, {1: STEADY, 2: None}, id="lost"),
+        pytest.param({1: STEADY, 2: STEADY}, {1: STEADY}, id="not measured"),
         pytest.param({1: STEADY}, {1: SLOW}, id="regression"),
         pytest.param({1: STEADY, 2: STEADY}, {1: SLOW, 2: None}, id="regression and lost"),
     ],
@@ -209,6 +210,9 @@ def test_only_common_node_counts_are_compared(sweep: Reports, snapshot: Snapshot
     )
     assert [row.nodes for row in comparison.rows] == [1, 2]
     assert (comparison.only_in_a, comparison.only_in_b) == ((4,), (8,))
+    assert comparison.lost == (4,)
+    never = compare(sweep({1: STEADY, 2: None}), sweep({1: STEADY}))
+    assert (never.only_in_a, never.lost) == ((2,), ())
     assert details(comparison) == snapshot
 
 
@@ -506,4 +510,4 @@ def test_runs_that_are_as_long_may_be_other_work(
     assert refused(made(1000), made(500)) == snapshot(name="counted")
     assert refused(made(1000), made(None)) == snapshot(name="unknown")
     nothing = sweep({1: None}, sized)
-    assert compare(made(1000), nothing).lost == (1,)
+    assert compare(made(1000), nothing).lost == (1, 2)
