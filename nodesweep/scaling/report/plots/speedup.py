@@ -94,7 +94,7 @@ def _describe(row: SummaryRow) -> str:
 
 
 def _caption(report: ScalingReport, baseline: Baseline) -> str:
-    seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
+    seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report.train_clock)}"
     text = f"T({baseline.nodes}) = {seconds} on {nodes_text(baseline.nodes)}."
     law, extrapolation = _drawn_law(report), report.fits.extrapolation
     if law is not None:

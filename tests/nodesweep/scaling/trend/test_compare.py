@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -180,6 +181,12 @@ def test_verdict_over_all_counts_is_one_sentence(
     comparison = compare(sweep(before), sweep(after))
     assert comparison_headline(comparison) == snapshot
     assert f"\n{comparison_headline(comparison)}\n" in terminal(comparison, 1000)
+
+
+def test_times_computed_from_rates_are_per_sample(sweep: Reports) -> None:
+    rates = sweep({1: [0.002] * 3, 2: [0.001] * 3}, train_clock="throughput")
+    shown = terminal(compare(rates, rates), 1000)
+    assert {"T(A) per sample", "T(B) per sample"} <= set(re.split(r"\s{2,}", shown))
 
 
 def test_sweep_in_which_nothing_completed_is_lost_and_not_refused(sweep: Reports) -> None:
