@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ def show_history(
     Args:
         config: Config whose bucket is read, and whose report.directory receives the plots.
         benchmark: Name of the benchmark.
-        nodes: Show only this node count.
+        nodes: Show and judge only this node count.
         tolerance: Fraction by which a sweep may be slower.
         reference: Id, or the beginning of an id, of the first sweep that the normal level is
             learned from.
@@ -59,7 +59,11 @@ def show_history(
     """
     files = _read_files(config, benchmark)
     frames = parse_readable(files)
-    trends = read_history(frames, nodes)
+    trends = [
+        trend
+        for trend in read_history(frames)
+        if nodes is None or trend.points["nodes"].eq(nodes).any()
+    ]
     if not trends:
         at = f" at {nodes_text(nodes)}" if nodes is not None else ""
         raise HistoryError(
@@ -67,7 +71,9 @@ def show_history(
         )
     if reference is not None:
         reference = match_sweep(reference, trends[0].sweeps[::-1], f"in the trend of {benchmark}")
-    verdict = judge_trend(trends[0], tolerance, reference)
+    verdict = judge_trend(trends[0], tolerance, reference, nodes=nodes)
+    if nodes is not None:
+        trends = [trend.at_nodes(nodes) for trend in trends]
     print_rendered(render_history_terminal(benchmark, trends))
     print_text("\n".join((verdict.headline, *(f"- {line}" for line in verdict.lines))))
     checks = [check for body in files.values() for check in parse_predictions(body)]
@@ -107,7 +113,7 @@ def parse_readable(files: Mapping[str, bytes]) -> list[DataFrame]:
     return frames
 
 
-def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> list[Path]:
+def write_plots(directory: Path, benchmark: str, trends: Sequence[Trend]) -> list[Path]:
     """Write history-NAME.svg and .png, unless no trend has two sweeps, and return their paths."""
     bodies = {
         extension: history_plot(benchmark, trends, extension) for extension in _PLOT_EXTENSIONS

@@ -49,6 +49,7 @@ def find_odd(
     times: Times,
     statistics_at: Mapping[int, ClockStatistics],
     least_repeats: int = MIN_REPEATS,
+    are_rates: bool = False,
 ) -> Iterator[str]:
     """Yield a note on each property of the times that is unusual for measurements.
 
@@ -56,12 +57,13 @@ def find_odd(
         times: Seconds of the used runs by node count.
         statistics_at: Statistics of the same times by node count.
         least_repeats: Minimum number of runs of a node count for its spread to be checked.
+        are_rates: True if the times are seconds per sample, computed from rates in a table.
     """
     yield from _coarse(times, least_repeats)
     yield from _without_spread(times, least_repeats)
-    yield from _unit_mistakes(times)
+    yield from _unit_mistakes(times, are_rates)
     yield from _fast_after_slow(statistics_at)
-    yield from _outliers(times)
+    yield from _outliers(times, are_rates)
     yield from _drift(times)
 
 
@@ -88,8 +90,16 @@ def _without_spread(times: Times, least_repeats: int) -> Iterator[str]:
         )
 
 
-def _unit_mistakes(times: Times) -> Iterator[str]:
+def _unit_mistakes(times: Times, are_rates: bool) -> Iterator[str]:
     for nodes, factor in other_unit(times).items():
+        if are_rates:
+            yield (
+                f"A different unit at {nodes_text(nodes)}? The rate per node differs from the rate "
+                f"of neighboring node counts by a factor of about {factor:.0f}, which no network "
+                "causes: batches instead of samples are a factor of the batch size. Check the "
+                "rates of that node count before you rely on these results."
+            )
+            continue
         yield (
             f"A different unit at {nodes_text(nodes)}? The node-time differs from the node-time of "
             f"neighboring node counts by a factor of about {factor:.0f}, which no network "
@@ -187,7 +197,8 @@ def _fast_after_slow(statistics_at: Mapping[int, ClockStatistics]) -> Iterator[s
         )
 
 
-def _outliers(times: Times) -> Iterator[str]:
+def _outliers(times: Times, are_rates: bool) -> Iterator[str]:
+    unit = " per sample" if are_rates else ""
     for nodes, at in times.items():
         if len(at) != MIN_REPEATS:
             continue
@@ -196,10 +207,10 @@ def _outliers(times: Times) -> Iterator[str]:
         far, odd = max((below, low), (above, high))
         if far > OUTLIER_SHARE * middle and far > OUTLIER_TIMES * min(below, above):
             yield (
-                f"One outlier out of three at {nodes_text(nodes)}: {format_seconds(odd)}, "
-                f"compared to a median of {format_seconds(middle)}. It is included in the mean and "
-                "its interval; check the log of that run, and repeat this node count at least "
-                "twice."
+                f"One outlier out of three at {nodes_text(nodes)}: {format_seconds(odd)}{unit}, "
+                f"compared to a median of {format_seconds(middle)}{unit}. It is included in the "
+                "mean and its interval; check the log of that run, and repeat this node count at "
+                "least twice."
             )
 
 

@@ -33,9 +33,10 @@ MAX_NODES = 1_000_000
 _MOST = 10**9
 _ONE_RUN_SECONDS, _ONE_RUN_SHARE = 1.0, 0.01
 """Two records of the same run differ by less than this in start and in relative duration."""
+# a lookahead, so that matches overlap: 1-nodes-4 may mean 1 or 4
 _NODES = re.compile(
-    r"(?<![a-z0-9])(?:n(?:odes?)?[-_=]?(?!0\d\d)(\d{1,7})|(?!0\d\d)(\d{1,7})[-_]?n(?:odes?)?)"
-    r"(?![a-z0-9])",
+    r"(?<![a-z0-9])(?=(?:n(?:odes?)?[-_=]?(?!0\d\d)(\d{1,7})"
+    r"|(?!0\d\d)(\d{1,7})[-_]?n(?:odes?)?(?!=))(?![a-z0-9]))",
     re.I,
 )
 """A node count in a name, such as n4, nodes-4, nodes=4, 4n or 4-nodes; node003 is a host."""
@@ -192,7 +193,7 @@ def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
         said = f"its file says {in_file} and " if in_file else ""
         raise MeasuredRunsError(
             f"{place}: {said}its name says {join_words(sorted(named))} nodes; name each folder "
-            "after its run's node count"
+            "after its run's node count, such as nodes=4"
         )
     if not found:
         raise MeasuredRunsError(

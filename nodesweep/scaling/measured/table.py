@@ -95,9 +95,11 @@ def _read_rows(cells: Cells) -> tuple[DataFrame, list[tuple[int, str]]]:
     rows = rows.drop(index=[line for line, _ in problems if line in rows.index])
     if "status" not in values:
         rows["status"] = "Completed"
-    if "repeat" not in values:
-        rows["repeat"] = (rows.groupby("nodes").cumcount() + 1).astype(object)
     (times,) = (name for name in TIME_COLUMNS if name in values)
+    if "repeat" not in values:
+        completed = rows.loc[rows["status"] == "Completed", list(values)]
+        problems += _copies(completed.dropna(subset=times), times)
+        rows["repeat"] = (rows.groupby("nodes").cumcount() + 1).astype(object)
     problems += _row_problems(rows, times)
     # sorted() is stable, so the problems of a line stay in the order of its columns
     return rows, sorted(problems, key=lambda problem: problem[0])
@@ -122,6 +124,28 @@ def _readers(cells: Cells) -> dict[str, Reader]:
         return readers
     comma_line = min(lines)
     return readers | {name: with_decimal_comma(readers[name], comma_line) for name in numbers}
+
+
+def _copies(rows: DataFrame, times: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, problem) of each row that is a copy of an earlier row.
+
+    Without started_at, equal rows are copies only if no row is unique, as in a table that was
+    pasted twice, and the times are not whole numbers.
+    """
+    lines: dict[tuple[Any, ...], list[int]] = {}
+    for line, *cells in rows.itertuples(name=None):
+        lines.setdefault(tuple(cells), []).append(line)
+    if "started_at" not in rows or rows["started_at"].isna().any():
+        all_whole = all(float(each).is_integer() for each in rows[times])
+        if all_whole or any(len(alike) == 1 for alike in lines.values()):
+            return
+    for first, *copies in lines.values():
+        for line in copies:
+            yield (
+                line,
+                f"the same run as line {first}, since all columns are equal; delete it or, if it "
+                "is another run, number the repeats in a column 'repeat'",
+            )
 
 
 def _row_problems(rows: DataFrame, times: str) -> Iterator[tuple[int, str]]:

@@ -379,7 +379,8 @@ def _odd(evidence: CaveatInputs) -> Iterator[str]:
     advice = report.recommendation
     least = 2 if judged_by(advice) else MIN_REPEATS  # the bounds of a design need only two runs
     statistics_at = {row.nodes: row.train for row in report.summary}
-    yield from find_odd(report.train_seconds_by_nodes(), statistics_at, least)
+    are_rates = report.train_clock == "throughput"
+    yield from find_odd(report.train_seconds_by_nodes(), statistics_at, least, are_rates)
     even = {point.nodes for point in evidence.used if _has_even_steps(point)}
     if report.platform.kind != "simulated":  # all simulated steps take the same time
         yield from find_even_steps(sorted(even))

@@ -84,7 +84,7 @@ def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
     if baseline is not None:
         base = next(row for row in report.summary if row.nodes == baseline.nodes)
         spread = format_interval(base.train.seconds_interval, format_seconds)
-        seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
+        seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report.train_clock)}"
         parts = [f"{nodes_text(baseline.nodes)}, {seconds}", spread]
         facts.append(
             (

@@ -225,9 +225,7 @@ def _smddp(report: ScalingReport) -> Iterator[Advice]:
     if not setting_of(report).could_use_smddp:
         return
     last = max(report.summary, key=lambda row: row.nodes if row.train.efficiency is not None else 0)
-    least = _section(_section(report.config, "report"), "recommendation").get(
-        "min_efficiency", _LEAST_EFFICIENCY
-    )
+    least = report.limits.get("min_efficiency", _LEAST_EFFICIENCY)
     waits = [
         point.data_wait_share for point in report.points if point.used and point.nodes == last.nodes
     ]

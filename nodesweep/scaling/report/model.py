@@ -445,6 +445,14 @@ class ScalingReport(Part):
                 )
         return config
 
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """Return the configured limits of the recommendation, by field of RecommendationConfig."""
+        section = (self.config or {}).get("report")
+        configured = section.get("recommendation") if isinstance(section, Mapping) else None
+        # a report on a table or on runs has no config
+        return configured or self.provenance.get("limits") or {}
+
     def train_seconds(self, point: Point) -> float | None:
         """Return the train time of a point on the summary's clock; None for unused points."""
         return point.seconds_on(self.train_clock)

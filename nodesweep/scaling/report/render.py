@@ -42,7 +42,12 @@ from nodesweep.scaling.report.tables.attempts import (
     run_anchor,
 )
 from nodesweep.scaling.report.tables.budget import budget_table, loss_lines
-from nodesweep.scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, shown_rows, time_unit
+from nodesweep.scaling.report.tables.cells import (
+    MAX_NODE_COUNTS_SHOWN,
+    TIME_PER_SAMPLE,
+    shown_rows,
+    time_unit,
+)
 from nodesweep.scaling.report.tables.costs import costs_table, price_text
 from nodesweep.scaling.report.tables.fits import (
     extrapolation_text,
@@ -81,11 +86,11 @@ __all__ = [
     "render_terminal",
 ]
 MAX_FAILURES_SHOWN = 20
-FIRST_OF_MAIN = ("T", "time per sample", "S", "S to target", "E", "cost", "D")
+FIRST_OF_MAIN = ("T", TIME_PER_SAMPLE, "S", "S to target", "E", "cost", "D")
 FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
 _OF_TYPES = frozenset({"types", "frontier"})
 _IN_SECTIONS = _OF_TYPES | {"parts"}
-FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
+FIRST_OF_ATTEMPTS = ("status", "train", TIME_PER_SAMPLE, "log", "cost", "billable")
 """Columns that split_table() shows first, in order of importance."""
 _CODE = re.compile(r"`([^`]+)`")
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b)")
@@ -251,7 +256,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "loss_lines": loss_lines(report),
         "remedies": remedies_table(report),
         "hour_values": hour_value_text(report.hour_values),
-        "law_lines": [law_line(law, time_unit(report)) for law in report.fits.laws],
+        "law_lines": [law_line(law, time_unit(report.train_clock)) for law in report.fits.laws],
         "extrapolation": extrapolation_text(report),
         "failures": [
             (

@@ -171,7 +171,7 @@ class Comparison(Part):
     )
     regressions: tuple[int, ...] = Field(description="Node counts with an established regression.")
     lost: tuple[int, ...] = Field(
-        description="Node counts of both sweeps at which A has a used run, but B has none."
+        description="Node counts at which A has a used run, but B has none."
     )
     only_in_a: tuple[int, ...] = Field(description="Node counts that only A has.")
     only_in_b: tuple[int, ...] = Field(description="Node counts that only B has.")
@@ -234,7 +234,11 @@ def compare(
         ),
         rows=rows,
         regressions=tuple(row.nodes for row in rows if row.verdict == "regression"),
-        lost=tuple(row.nodes for row in rows if row.n_a and not row.n_b),
+        lost=tuple(
+            nodes
+            for nodes in sorted(in_a)
+            if in_a[nodes].n and (nodes not in in_b or not in_b[nodes].n)
+        ),
         only_in_a=tuple(sorted(in_a.keys() - in_b.keys())),
         only_in_b=tuple(sorted(in_b.keys() - in_a.keys())),
         differences=differences,

@@ -24,6 +24,7 @@ from nodesweep.scaling.formats import (
     nodes_text,
 )
 from nodesweep.scaling.report.table import kind_label
+from nodesweep.scaling.report.tables.cells import time_unit
 from nodesweep.scaling.trend.compare import ComparedRow, Comparison
 
 
@@ -111,7 +112,14 @@ def _row_line(row: ComparedRow) -> str:
 
 def _table(comparison: Comparison) -> Table:
     """Return the table without the columns whose value is unknown in every row."""
-    columns = {heading: [write(row) for row in comparison.rows] for heading, write in _COLUMNS}
+    units = {
+        f"T({name})": time_unit(side.train_clock)
+        for name, side in (("A", comparison.a), ("B", comparison.b))
+    }
+    columns = {
+        f"{heading}{units.get(heading, '')}": [write(row) for row in comparison.rows]
+        for heading, write in _COLUMNS
+    }
     known = {heading: cells for heading, cells in columns.items() if set(cells) != {UNKNOWN}}
     title = Text(comparison_title(comparison))
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")

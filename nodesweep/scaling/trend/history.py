@@ -10,7 +10,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -150,17 +150,24 @@ class Trend:
     """Sweeps with the same conditions, except for image and code, so that times are comparable."""
 
     platform: PlatformFacts
-    conditions: Mapping[str, str | None]
+    conditions: dict[str, str | None]
     conditions_digest: str
     baseline_nodes: int
     """Smallest N0 of the sweeps; S and E are missing in the rows of sweeps with a different N0."""
     points: DataFrame
     """One row per node count and sweep, sorted by nodes, then date; see TREND_COLUMNS."""
+    failed_sweep: str | None = None
+    """Id of the newest sweep of the history if it has no used run, so no points; else None."""
 
     @property
     def sweeps(self) -> tuple[str, ...]:
         """Ids of the trend's sweeps, oldest first."""
         return tuple(self.points.sort_values(["at", "sweep_id"])["sweep_id"].unique())
+
+    def at_nodes(self, nodes: int) -> Trend:
+        """Return the trend with only the points of one node count, for tables and plots."""
+        points = self.points[self.points["nodes"].eq(nodes)].reset_index(drop=True)
+        return replace(self, points=points)
 
 
 TREND_COLUMNS = {
@@ -283,23 +290,50 @@ def parse_predictions(body: bytes) -> tuple[CheckedPrediction, ...]:
         return ()
 
 
-def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple[Trend, ...]:
+def read_history(frames: Sequence[DataFrame]) -> tuple[Trend, ...]:
     """Return the trends of a history, starting with the trend of the most recent sweep.
 
-    Attempts that were not used are left out.
+    Attempts that were not used are left out. If the most recent sweep has no used run, it is the
+    failed_sweep of the newest trend that its conditions do not contradict.
 
     Args:
         frames: Rows of each file.
-        nodes: The only node count to keep, or None to keep all.
     """
     from pandas import concat
 
     if not frames:
         return ()
-    runs = concat(frames, ignore_index=True)
-    runs = runs[runs["used"] & (runs["nodes"].eq(nodes) if nodes is not None else True)]
+    attempts = concat(frames, ignore_index=True)
+    attempts["at"] = attempts["started_at"].fillna(attempts["generated_at"])
+    runs = attempts[attempts["used"]]
     trends = [_trend(of_trend) for _, of_trend in runs.groupby("conditions_digest", sort=False)]
-    return tuple(sorted(trends, key=lambda trend: trend.points["at"].max(), reverse=True))
+    trends.sort(key=lambda trend: trend.points["at"].max(), reverse=True)
+    newest = attempts.sort_values(["at", "sweep_id"])[-1:]
+    if not newest["sweep_id"].isin(runs["sweep_id"]).all():
+        failed = _first_row(newest)
+        of_failed = next((trend for trend in trends if _may_contain(trend, failed)), None)
+        if of_failed is not None:
+            trends.remove(of_failed)
+            trends.insert(0, replace(of_failed, failed_sweep=failed["sweep_id"]))
+    return tuple(trends)
+
+
+def _may_contain(trend: Trend, row: Mapping[str, Any]) -> bool:
+    """Return False if a row contradicts a condition; failed runs do not report all conditions."""
+    platform = trend.platform
+    conditions = trend.conditions | {
+        "platform_kind": platform.kind,
+        "isolation": platform.isolation,
+        "instance_type": platform.instance_type,
+    }
+    return all(
+        None in (value, row[name]) or value == row[name] for name, value in conditions.items()
+    )
+
+
+def _first_row(rows: DataFrame) -> dict[str, Any]:
+    """Return the first row by column, with None for missing values."""
+    return rows.astype(object).where(rows.notna(), None).iloc[0].to_dict()
 
 
 def _trend(runs: DataFrame) -> Trend:
@@ -308,7 +342,6 @@ def _trend(runs: DataFrame) -> Trend:
     ratios = runs[list(_RATIOS)].where(runs["baseline_nodes"].eq(baseline))
     runs = runs.assign(
         **ratios,
-        at=runs["started_at"].fillna(runs["generated_at"]),
         # like total_usd() in analysis/cost.py, which adds nothing for an unknown warm pool
         total_usd=runs["run_usd"] + runs["warm_pool_usd"].fillna(0.0),
         throughput_only=runs["flags"].str.contains("throughput_only", regex=False, na=False),
@@ -325,7 +358,7 @@ def _trend(runs: DataFrame) -> Trend:
             for name in ("throughput_only", "contended", "baseline_nodes", "image_uri", *_RATIOS)
         },
     )
-    first = runs.astype(object).where(runs.notna(), None).iloc[0]
+    first = _first_row(runs)
     return Trend(
         platform=PlatformFacts(
             kind=first["platform_kind"],

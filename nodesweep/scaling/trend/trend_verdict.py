@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -41,7 +41,8 @@ class CountVerdict(Part):
             "slower: the chart's sum of slowdowns is above its limit; faster: the sum of speedups "
             "was above its limit, the new level is not learned yet, and this sweep is faster than "
             "the reference; lost: the reference sweep or most sweeps have runs, but this sweep has "
-            "none; cannot alarm: too few sweeps, or this sweep was contended."
+            "none; cannot alarm: too few sweeps, or this sweep was contended or is not expected to "
+            "have runs."
         )
     )
     n: int = Field(description="Used runs of the judged sweep.")
@@ -126,7 +127,11 @@ class TrendVerdict(Part):
 
 
 def judge_trend(
-    trend: Trend, tolerance: float, reference: str | None = None, sweep: str | None = None
+    trend: Trend,
+    tolerance: float,
+    reference: str | None = None,
+    sweep: str | None = None,
+    nodes: int | None = None,
 ) -> TrendVerdict:
     """Judge a sweep of a trend by the chart of each node count.
 
@@ -136,6 +141,8 @@ def judge_trend(
         reference: First of the sweeps from which the level is learned, or None for the trend's
             first sweep.
         sweep: The sweep to judge, or None for the latest.
+        nodes: The only node count to report, or None for those of the first and the judged sweep
+            and of most sweeps.
 
     Raises:
         HistoryError: The reference is not among the sweeps up to the judged one, or the tolerance
@@ -155,9 +162,11 @@ def judge_trend(
         )
     first = sweeps[0] if reference is None else reference
     charted = sweeps[sweeps.index(first) :]
+    if sweep is None and trend.failed_sweep is not None:
+        charted += (trend.failed_sweep,)
     points = trend.points[trend.points["sweep_id"].isin(charted)]
     usual = points["nodes"].value_counts() > len(charted) / 2
-    asked = {
+    expected = {
         *points["nodes"][points["sweep_id"].isin([first, charted[-1]])],
         *usual.index[usual],
     }
@@ -168,13 +177,13 @@ def judge_trend(
         tolerance=tolerance,
         counts=tuple(
             _judge(
-                int(nodes),
+                int(each),
                 charted,
-                points[points["nodes"] == nodes].set_index("sweep_id"),
+                points[points["nodes"] == each].set_index("sweep_id"),
                 tolerance,
-                len(asked),
+                expected,
             )
-            for nodes in sorted(asked)
+            for each in (sorted(expected) if nodes is None else [nodes])
         ),
     )
 
@@ -196,16 +205,18 @@ def _judge(
     sweeps: Sequence[str],
     points: DataFrame,
     tolerance: float,
-    node_counts: int,
+    expected: Set[int],
 ) -> CountVerdict:
     is_contended = points["contended"]
     times = points["train_seconds_of_runs"][~is_contended]
     levels = [sweep_level(sweep, times[sweep]) for sweep in sweeps if sweep in times]
     n = int(points["n"].get(sweeps[-1], 0))
-    judged = chart_sweeps(levels, tolerance, node_counts)
+    judged = chart_sweeps(levels, tolerance, len(expected))
     verdict: Verdict = "cannot alarm"
     ratio = sigma = since = level_since = noticeable = None
-    if not n:
+    if not n and nodes not in expected:
+        reason = "neither the reference nor this sweep nor most sweeps have runs"
+    elif not n:
         verdict, reason = "lost", "none of its runs completed"
     elif is_contended[sweeps[-1]]:
         reason = "its nodes got less CPU than they requested, so T is not a valid measurement"

@@ -41,7 +41,9 @@ def nodesweep(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def report_of(sweep: str, slower: float = 1.0, **changes: Any) -> ScalingReport:
+def report_of(
+    sweep: str, slower: float = 1.0, lost: tuple[int, ...] = (), **changes: Any
+) -> ScalingReport:
     """Return a report with five runs each on 1 and 2 nodes; those on 2 nodes take `slower` times as
     long."""
     facts: dict[str, Any] = {
@@ -53,7 +55,7 @@ def report_of(sweep: str, slower: float = 1.0, **changes: Any) -> ScalingReport:
     outcomes = [
         JobOutcome(
             nodes=nodes, repeat=repeat, attempt=1, job_name=f"{sweep}-n{nodes}-r{repeat}-a1-abcd",
-            status="Completed",
+            status="Failed" if nodes in lost else "Completed",
             clocks=Clocks(train_seconds=seconds * (1 if nodes == 1 else slower / 2)),
             train_clock="program", **facts,
         )
@@ -401,7 +403,7 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
         out = str(tmp_path / "out")
         return nodesweep("history", "bench", "--config", config, "--output", out, *options)
 
-    nights = [f"bench-202601{day:02}030405-0a1b2c3d" for day in range(1, 12)]
+    *nights, last = [f"bench-202601{day:02}030405-0a1b2c3d" for day in range(1, 13)]
     for night in nights[:5]:
         put_history(BucketStore(platform, client=bucket), [report_of(night)], "bench")
     learning = history()
@@ -420,6 +422,12 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
     assert f"reference: {nights[5]} (pinned)" in history("--reference", nights[5][:14]).output
     unknown = history("--reference", "bench-20250101000000-0a1b2c3d")
     assert unknown.exit_code == 2 and "bench-20250101000000-0a1b2c3d" in unknown.output
+    put_history(BucketStore(platform, client=bucket), [report_of(last, lost=(2,))], "bench")
+    assert history("--nodes", "1").exit_code == 0
+    lost = history("--nodes", "2")
+    assert (lost.exit_code, last in lost.output) == (1, True)
+    put_history(BucketStore(platform, client=bucket), [report_of(last, lost=(1, 2))], "bench")
+    assert history("--nodes", "1").exit_code == 1
 
 
 @pytest.mark.usefixtures("undrawn")

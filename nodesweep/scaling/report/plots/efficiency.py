@@ -40,7 +40,8 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
         MAX_MARKERS,
     )
     drawing = begin("efficiency", "Efficiency", report, report.policy_label)
-    axes, least = drawing.axes, _min_efficiency(report)
+    axes = drawing.axes
+    least = float(report.limits.get("min_efficiency", RecommendationConfig().min_efficiency))
     ends = [baseline.nodes, rows[-1].nodes * 1.35]
     axes.plot(ends, [1, 1], color=COLOURS["muted"], linestyle=DASHED, linewidth=1.3, label="ideal")
     threshold = f"{format_percent(least)} threshold"
@@ -122,8 +123,3 @@ def _set_efficiency_axis(drawing: Drawing, top: float) -> None:
     drawing.axes.set_ylim(0, top * 1.12)
     drawing.axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     drawing.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:g}%"))
-
-
-def _min_efficiency(report: ScalingReport) -> float:
-    rules = ((report.config or {}).get("report") or {}).get("recommendation") or {}
-    return float(rules.get("min_efficiency", RecommendationConfig().min_efficiency))

@@ -94,7 +94,7 @@ def _describe(row: SummaryRow) -> str:
 
 
 def _caption(report: ScalingReport, baseline: Baseline) -> str:
-    seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
+    seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report.train_clock)}"
     text = f"T({baseline.nodes}) = {seconds} on {nodes_text(baseline.nodes)}."
     law, extrapolation = _drawn_law(report), report.fits.extrapolation
     if law is not None:
@@ -113,8 +113,9 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
 
 def _run_dots(report: ScalingReport, baseline: Baseline) -> list[tuple[int, float]]:
     """Return (nodes, speedup) for the runs at node counts with several runs."""
+    work = {row.nodes: row.samples_ratio or 1.0 for row in report.summary}
     return [
-        (nodes, baseline.train_seconds / each)
+        (nodes, baseline.train_seconds / each * work[nodes])
         for nodes, seconds in evenly_spaced(
             list(report.train_seconds_by_nodes().items()), MAX_MARKERS
         )

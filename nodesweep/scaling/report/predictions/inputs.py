@@ -139,7 +139,8 @@ def projected_counts(report: ScalingReport) -> frozenset[int]:
 def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) -> list[int]:
     """Return the node counts to predict, ascending.
 
-    By default, these are the doublings of the largest measured node count up to 8, at least one.
+    By default, these are the doublings of the largest measured node count up to 8, at least one,
+    without those that a fixed global batch does not divide into.
 
     Raises:
         NotPredictable: A requested node count was measured, or is too far from the measured ones.
@@ -150,7 +151,9 @@ def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) 
         doubled = [known[-1] * 2]
         while doubled[-1] * 2 <= min(DEFAULT_LARGEST, most):
             doubled.append(doubled[-1] * 2)
-        return doubled
+        size = _fixed_global_batch(measured)
+        divided = [each for each in doubled if not (size or 0) % _processes(measured, each)]
+        return divided or doubled[:1]  # place_of() refuses the latter
     for nodes in asked:
         if nodes in known:
             raise NotPredictable(f"{nodes_text(nodes)}: already measured; see the report")
@@ -168,11 +171,8 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
     Raises:
         NotPredictable: The batch or the work at this node count is unknown.
     """
-    last = measured[-1]
-    processes = last.place.processes // last.place.nodes * nodes
-    sizes = [each.place.batch * each.place.processes for each in measured]
-    if min(sizes) == max(sizes):
-        size = sizes[0]
+    last, processes = measured[-1], _processes(measured, nodes)
+    if (size := _fixed_global_batch(measured)) is not None:
         if size % processes:
             raise NotPredictable(
                 f"{nodes_text(nodes)}: the global batch of {size:g} is not divisible by the number "
@@ -197,6 +197,18 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
             "nor of steps, so the work at other counts is unknown; measure these counts"
         )
     return Place(nodes, processes, size / processes, work / size), work
+
+
+def _processes(measured: Sequence[Measurement], nodes: int) -> int:
+    """Return the number of processes on this many nodes, each with as many as in the last run."""
+    last = measured[-1].place
+    return last.processes // last.nodes * nodes
+
+
+def _fixed_global_batch(measured: Sequence[Measurement]) -> float | None:
+    """Return the global batch in samples if it is the same at all node counts, else None."""
+    sizes = {each.place.batch * each.place.processes for each in measured}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def read_passes(

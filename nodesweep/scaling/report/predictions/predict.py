@@ -32,7 +32,6 @@ from nodesweep.scaling.report.predictions.inputs import (
     projected_counts,
     read_measurements,
     read_passes,
-    section,
 )
 from nodesweep.scaling.report.predictions.model import (
     CountPrediction,
@@ -77,9 +76,7 @@ def predict(
     measured, outlooks, rows = seen.measured, seen.outlooks, seen.rows
     answer = None
     if seen.shows_noise:
-        # reports on a table of times have no config
-        goals = section(report, "report").get("recommendation") or report.provenance.get("limits")
-        rules = RecommendationConfig.model_validate(goals or {})
+        rules = RecommendationConfig.model_validate(report.limits)
         _refuse_withheld(report, rules)
         answer = recommend(seen.judged, rules)
     counts = tuple(

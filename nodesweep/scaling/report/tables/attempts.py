@@ -28,7 +28,7 @@ from nodesweep.scaling.report.table import (
     with_note,
     without_unknown,
 )
-from nodesweep.scaling.report.tables.cells import metric_column
+from nodesweep.scaling.report.tables.cells import TIME_PER_SAMPLE, metric_column
 from nodesweep.scaling.report.tables.costs import cost_origin
 
 # Browsers and pull requests stay fast up to about this many rows; points.csv has all of them.
@@ -55,6 +55,7 @@ _MEANINGS = {
     "attempt": "attempt",
     "status": "status",
     "train": "train clock",
+    TIME_PER_SAMPLE: "from the given rate",
     "T from": "source of the train time",
     "step": "steady clock",
     "billable": "billable clock",
@@ -101,9 +102,12 @@ def attempts_table(report: ScalingReport, logs: Collection[str] = ()) -> Table:
     cells[metric_heading] = [write(point.final_metric) for point in points]
     order = [*_ORDER, metric_heading, "cost", *_UTILISATION, "attained", "CPU speed", "job", "log"]
     cells = cells[[heading for heading in order if heading in cells]]
+    cells = without_unknown(cells, ("N", "repeat", "attempt", "status", "train", "job"))
+    if report.train_clock == "throughput":
+        cells = cells.rename(columns={"train": TIME_PER_SAMPLE})
     return Table(
         titled("Every run", report),
-        without_unknown(cells, ("N", "repeat", "attempt", "status", "train", "job")),
+        cells,
         _MEANINGS | {metric_heading: "final metric", "cost": cost_origin(report)},
     )
 

@@ -7,16 +7,18 @@ from collections.abc import Callable, Collection, Sequence
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import UNKNOWN, format_value
+from nodesweep.scaling.outcome.outcome import TrainClock
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import evenly_spaced
 
 MAX_NODE_COUNTS_SHOWN = 100
+TIME_PER_SAMPLE = "time per sample"
+"""Heading of train times that are computed from rates."""
 
 
-def time_unit(report: ScalingReport) -> str:
-    """Return the suffix for train times: " per sample", " projected" or ""."""
-    clock = report.train_clock or ""
-    return {"throughput": " per sample", "projected": " projected"}.get(clock, "")
+def time_unit(clock: TrainClock | None) -> str:
+    """Return the suffix for times on a train clock: " per sample", " projected" or ""."""
+    return {"throughput": " per sample", "projected": " projected"}.get(clock or "", "")
 
 
 def hidden_node_counts(report: ScalingReport) -> int:

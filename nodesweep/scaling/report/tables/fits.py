@@ -27,7 +27,7 @@ def fits_table(report: ScalingReport) -> Table | None:
         {
             "law": law.law,
             "parameter": parameter.name,
-            "value": _parameter_value(parameter, time_unit(report)),
+            "value": _parameter_value(parameter, time_unit(report.train_clock)),
             "95% interval": _parameter_interval(parameter),
             "meaning": parameter.meaning,
         }
@@ -69,7 +69,7 @@ def extrapolation_text(report: ScalingReport) -> str:
     to = "" if beyond.nodes is None else f" to {nodes_text(beyond.nodes)}"
     if not beyond.supported.value:
         return f"Extrapolation{to}: not supported: {beyond.supported.reason}."
-    seconds = f"{format_seconds(beyond.train_seconds)}{time_unit(report)}"
+    seconds = f"{format_seconds(beyond.train_seconds)}{time_unit(report.train_clock)}"
     interval = format_interval(beyond.interval, format_seconds)
     value = (
         f"T = {seconds}; 95% interval if one of these laws holds: {interval} "

@@ -33,6 +33,7 @@ from nodesweep.scaling.report.table import (
 )
 from nodesweep.scaling.report.tables.attempts import MAX_ATTEMPTS_SHOWN, run_anchor
 from nodesweep.scaling.report.tables.cells import (
+    TIME_PER_SAMPLE,
     hidden_note,
     metric_column,
     shown_rows,
@@ -44,7 +45,6 @@ from nodesweep.scaling.report.tables.target import target_cells
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_TIME_PER_SAMPLE = "time per sample"
 _BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "node-hours", "MFU", "status")
 _TO_TARGET = "S to target"
 _COMPACT = ("N", "world", "B", *_BRIEF[1:-1], _TO_TARGET, "limits", "status", "T from")
@@ -113,7 +113,7 @@ _MEANINGS = {
     "MFU": "model FLOPs utilization: FLOP/s over the accelerators' peak",
     "to target": "time to the target metric",
     "T from": "source of the train time",
-    _TIME_PER_SAMPLE: "geometric mean time per sample",
+    TIME_PER_SAMPLE: "geometric mean time per sample",
 }
 _CLOCK_MEANINGS = {
     "clock": "never mixed with other clocks",
@@ -131,6 +131,7 @@ _CLOCKS = {
     "billable": ("billable", "determines the cost; its ratio is not a speedup"),
     "submit_to_end": ("submit to end", "how long you wait"),
 }
+_RATE_CLOCK = {"train": ("train", "time per sample, from the given rate; the headline uses it")}
 _FLAG_WORDS = {
     "superlinear": "superlinear",
     "retrograde": "retrograde",
@@ -167,7 +168,7 @@ def brief_table(report: ScalingReport) -> Table:
 
 
 def _named(cells: DataFrame, headings: Sequence[str]) -> DataFrame:
-    wanted = [_TIME_PER_SAMPLE if h == "T" and "T" not in cells else h for h in headings]
+    wanted = [TIME_PER_SAMPLE if h == "T" and "T" not in cells else h for h in headings]
     return cells[[heading for heading in wanted if heading in cells]]
 
 
@@ -181,7 +182,7 @@ def summary_caption(report: ScalingReport) -> str:
         if baseline.relative and baseline.nodes > 1
         else ""
     )
-    seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
+    seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report.train_clock)}"
     policy = f"{report.policy_label[0].upper()}{report.policy_label[1:]}"
     return f"{policy}; T(N0) = {seconds} on {nodes_text(baseline.nodes)}{relative}."
 
@@ -212,7 +213,8 @@ def clocks_table(report: ScalingReport) -> Table | None:
     from pandas import concat
 
     parts = []
-    for name, (clock, note) in _CLOCKS.items():
+    is_rate = report.train_clock == "throughput"
+    for name, (clock, note) in (_CLOCKS | (_RATE_CLOCK if is_rate else {})).items():
         rows = [row for row in shown_rows(report) if row.n and getattr(row.clocks, name).n]
         frame = model_frame([getattr(row.clocks, name) for row in rows], CLOCK)
         cells = format_columns(
@@ -270,7 +272,7 @@ def _main_cells(report: ScalingReport) -> DataFrame:
     cells["final metric"] = [write(row.final_metric) for row in rows]
     cells = without_unknown(cells, _ALWAYS).rename(columns={"final metric": heading})
     if report.train_clock == "throughput":
-        cells = cells.rename(columns={"T": _TIME_PER_SAMPLE})
+        cells = cells.rename(columns={"T": TIME_PER_SAMPLE})
     return cells
 
 

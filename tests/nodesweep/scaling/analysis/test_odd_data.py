@@ -23,9 +23,9 @@ from tests.nodesweep.scaling.analysis.test_recommend import rows_of
 PLAIN = {1: [101.3, 99.8, 100.6, 100.1], 2: [52.4, 51.2, 51.9, 52.8], 4: [27.3, 28.1, 27.6, 27.2]}
 
 
-def odd(times: Mapping[int, Sequence[float]]) -> list[str]:
+def odd(times: Mapping[int, Sequence[float]], are_rates: bool = False) -> list[str]:
     runs = {nodes: list(enumerate(at, start=1)) for nodes, at in times.items()}
-    return list(find_odd(times, clock_statistics(runs, min(times))))
+    return list(find_odd(times, clock_statistics(runs, min(times)), are_rates=are_rates))
 
 
 def the_only(times: Mapping[int, Sequence[float]]) -> str:
@@ -124,6 +124,10 @@ def test_one_outlier_of_three_is_named_with_what_to_do(snapshot):
 
     assert the_only({**PLAIN, 2: [51.2, 30.1, 51.9]}) == snapshot
     assert odd({**PLAIN, 2: [51.2, 51.9, 52.1]}) == []
+
+
+def test_rates_are_called_so(snapshot):
+    assert odd({**PLAIN, 2: [51.2, 75.3, 51.9], 4: [0.273]}, are_rates=True) == snapshot
 
 
 @pytest.mark.parametrize(("sign", "way"), [(1, "slower"), (-1, "faster")])

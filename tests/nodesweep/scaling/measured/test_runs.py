@@ -69,6 +69,10 @@ def refusal(*runs: RunFiles) -> str:
         ("node003", set()),  # a host
         ("n4/node-0012", {4}),
         ("004n", set()),
+        ("run-1-nodes-4", {1, 4}),
+        ("resnet-50-nodes=4", {4}),
+        ("1-nodes4", {4}),
+        ("4n-1", {4}),
     ],
 )
 def test_node_counts_in_names(name: str, nodes: set[int]) -> None:

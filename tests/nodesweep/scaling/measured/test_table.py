@@ -221,6 +221,27 @@ def test_bad_table_is_refused(table, snapshot):
     assert problems(table) == snapshot
 
 
+@pytest.mark.parametrize(
+    ("table", "copies"),
+    [
+        ("nodes,train_seconds,started_at\n1,9,2026-11-26T09:00Z\n2,5,2026-11-26T10:00Z\n"
+         "2,5,2026-11-26T12:00+02:00\n2,5,2026-11-26T11:00Z\n", {4: 3}),
+        ("nodes,train_seconds\n1,9.5\n2,5\n1,9.5\n2,5\n1,9.5\n", {4: 2, 5: 3, 6: 2}),
+        ("nodes,train_seconds\n1,9.5\n2,5\n2,5\n", {}),
+        ("nodes,train_seconds\n1,9\n2,5\n1,9\n2,5\n", {}),
+        ("nodes,train_seconds,repeat\n1,9.5,1\n2,5,1\n1,9.5,2\n2,5,2\n", {}),
+        ("nodes,train_seconds,status\n1,9.5,\n2,5,\n4,,Failed\n4,,Failed\n", {}),
+    ],
+)  # fmt: skip
+def test_rows_that_are_pasted_twice_are_refused(table, copies, snapshot):
+    if copies:
+        found = problems(table)
+        assert [int(each.split()[1].rstrip(":")) for each in found.splitlines()] == list(copies)
+        assert found == snapshot
+    else:
+        read_measured(table)
+
+
 def test_a_failed_row_needs_no_cost():
     assert (
         len(read_measured("nodes,train_seconds,cost_usd,status\n1,9,4,\n2,5,5,\n4,,,Failed\n")) == 3

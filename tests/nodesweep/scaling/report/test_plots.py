@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,6 +17,7 @@ from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.measured.table import read_measured
 from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.report import analyse
 from nodesweep.scaling.report.plots import Drawing, draw_plots, drawing_style, to_png, to_svg
 from nodesweep.scaling.report.plots.canvas import COLOURS, MAX_MARKERS, spaced
 from nodesweep.scaling.report.plots.cost import draw_cost, tick_text, time_ticks
@@ -215,6 +217,18 @@ def test_threshold_is_the_configs_or_the_default(make_outcomes, make_report):
     assert "75% threshold" in texts(svg(make_report(outcomes), "efficiency"))
     stricter = load_config(LOCAL, ["report.recommendation.min_efficiency=0.9"])
     assert "90% threshold" in texts(svg(make_report(outcomes, config=stricter), "efficiency"))
+    of_table = make_report(outcomes, provenance={"limits": {"min_efficiency": 0.9}})
+    assert "90% threshold" in texts(svg(of_table, "efficiency"))
+
+
+def test_single_runs_lie_around_the_speedup_where_samples_grow_with_the_nodes():
+    rows = [f"{nodes},{100 + run},{64 * nodes}" for nodes in (1, 2, 4) for run in range(3)]
+    outcomes = read_measured("\n".join(["nodes,train_seconds,global_batch_size", *rows]))
+    report = analyse("table", None, None, outcomes, None, {}, datetime(2026, 1, 1, tzinfo=UTC))
+    lines = draw(report, "speedup").axes.get_lines()
+    (dots,) = [line for line in lines if line.get_label() == "single runs"]
+    assert report.summary[-1].train.speedup == pytest.approx(4)
+    assert dots.get_ydata() == pytest.approx([1, 1, 1, 2, 2, 2, 4, 4, 4], rel=0.02)
 
 
 def test_costs_are_drawn_with_the_pareto_front(priced, snapshot):

@@ -123,7 +123,9 @@ def test_times_per_sample_say_so(make_outcomes, make_report, snapshot):
     for table in (main_table(report), compact_table(report)):
         assert column(table, "time per sample") == ["2 ms", "1.1 ms"]
         assert "T" not in headings(table)
+    assert column(attempts_table(report), "time per sample") == ["2 ms", "1.1 ms"]
     assert summary_caption(report) == snapshot
+    assert column(clocks_table(report), "clock")[0] == snapshot(name="clock")
 
 
 def test_status_tells_failed_spot_and_flags(make_outcomes, make_outcome, make_report, snapshot):

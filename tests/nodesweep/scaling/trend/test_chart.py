@@ -366,6 +366,9 @@ def test_count_that_the_latest_sweep_lacks_is_lost_and_one_of_neither_end_is_not
     assert [(each.nodes, each.verdict) for each in made.counts] == [(1, "no alarm"), (2, "lost")]
     assert made.alarms == (2,)
     assert shown(made) == snapshot
+    assert judge_trend(trend(*points), 0.05, nodes=2).counts == made.counts[1:]
+    [unexpected] = judge_trend(trend(*points), 0.05, nodes=4).counts
+    assert (unexpected.verdict, unexpected.n) == ("cannot alarm", 0)
 
 
 def test_a_count_that_cannot_alarm_is_said_beside_those_that_can(

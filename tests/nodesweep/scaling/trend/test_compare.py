@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -169,6 +170,7 @@ def test_a_count_without_a_completed_run_is_lost(
         pytest.param({1: STEADY, 2: [50.0]}, {1: STEADY, 2: [50.0]}, id="one count cannot alarm"),
         pytest.param({1: [100.0], 2: [50.0]}, {1: [100.0], 2: [50.0]}, id="none can alarm"),
         pytest.param({1: STEADY, 2: STEADY}, {1: STEADY, 2: None}, id="lost"),
+        pytest.param({1: STEADY, 2: STEADY}, {1: STEADY}, id="not measured"),
         pytest.param({1: STEADY}, {1: SLOW}, id="regression"),
         pytest.param({1: STEADY, 2: STEADY}, {1: SLOW, 2: None}, id="regression and lost"),
     ],
@@ -179,6 +181,12 @@ def test_verdict_over_all_counts_is_one_sentence(
     comparison = compare(sweep(before), sweep(after))
     assert comparison_headline(comparison) == snapshot
     assert f"\n{comparison_headline(comparison)}\n" in terminal(comparison, 1000)
+
+
+def test_times_computed_from_rates_are_per_sample(sweep: Reports) -> None:
+    rates = sweep({1: [0.002] * 3, 2: [0.001] * 3}, train_clock="throughput")
+    shown = terminal(compare(rates, rates), 1000)
+    assert {"T(A) per sample", "T(B) per sample"} <= set(re.split(r"\s{2,}", shown))
 
 
 def test_sweep_in_which_nothing_completed_is_lost_and_not_refused(sweep: Reports) -> None:
@@ -209,6 +217,9 @@ def test_only_common_node_counts_are_compared(sweep: Reports, snapshot: Snapshot
     )
     assert [row.nodes for row in comparison.rows] == [1, 2]
     assert (comparison.only_in_a, comparison.only_in_b) == ((4,), (8,))
+    assert comparison.lost == (4,)
+    never = compare(sweep({1: STEADY, 2: None}), sweep({1: STEADY}))
+    assert (never.only_in_a, never.lost) == ((2,), ())
     assert details(comparison) == snapshot
 
 
@@ -506,4 +517,4 @@ def test_runs_that_are_as_long_may_be_other_work(
     assert refused(made(1000), made(500)) == snapshot(name="counted")
     assert refused(made(1000), made(None)) == snapshot(name="unknown")
     nothing = sweep({1: None}, sized)
-    assert compare(made(1000), nothing).lost == (1,)
+    assert compare(made(1000), nothing).lost == (1, 2)

@@ -211,8 +211,7 @@ def test_trend_has_a_point_per_sweep_and_count_by_date(sweep: Reports) -> None:
     ]  # fmt: skip
     assert list(trend.points["speedup_low"].notna()) == [False, False, True, False]
     assert trend.points["train_seconds_of_runs"][2] == [49.0, 50.0, 51.0]
-    [two] = read_history(frames(slower, sweep(SWEEPS[0], TIMES)), nodes=2)
-    assert set(two.points["nodes"]) == {2}
+    assert list(trend.at_nodes(2).points["train_seconds"]) == [50.0, 64.0]
 
 
 def test_cost_of_the_trend_has_the_warm_pool(sweep: Reports) -> None:
@@ -271,6 +270,26 @@ def test_night_without_its_baseline_alarms_at_all_counts(sweep: Reports) -> None
     [trend] = read_history(frames(*reports, tonight))
     made = judge_trend(trend, 0.05)
     assert [(each.nodes, each.verdict) for each in made.counts] == [(1, "lost"), (2, "slower")]
+
+
+def test_newest_sweep_without_a_run_is_lost_in_the_trend_of_its_conditions(sweep: Reports) -> None:
+    """A failed sweep reports no train clock, so its conditions only must not contradict."""
+    failed = {1: None, 2: None}
+    emulated = {"platform_kind": "emulated", "instance_type": "ml.local.small"}
+    other = sweep(SWEEPS[1], TIMES, **emulated)
+    trends = read_history(frames(sweep(SWEEPS[0], TIMES), other, sweep(SWEEPS[2], failed)))
+    assert [(trend.sweeps, trend.failed_sweep) for trend in trends] == [
+        ((SWEEPS[0],), SWEEPS[2]), ((SWEEPS[1],), None),
+    ]  # fmt: skip
+    made = judge_trend(trends[0], 0.05)
+    assert (made.sweep_id, made.alarms) == (SWEEPS[2], (1, 2))
+    assert judge_trend(trends[0], 0.05, sweep=SWEEPS[0]).alarms == ()
+    for reports in (
+        (sweep(SWEEPS[0], failed), sweep(SWEEPS[1], TIMES)),  # not the newest
+        (sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], failed, **emulated)),
+    ):
+        [trend] = read_history(frames(*reports))
+        assert trend.failed_sweep is None
 
 
 def test_contended_count_is_marked(

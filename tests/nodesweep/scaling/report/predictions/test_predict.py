@@ -355,6 +355,10 @@ def test_a_global_batch_must_divide(budget_report, snapshot):
     with pytest.raises(NotPredictable) as refused:
         predict(budget_report(STRONG, batch=64), [12])
     assert str(refused.value) == snapshot
+    two = {nodes: STRONG[nodes] for nodes in (1, 2)}
+    assert [each.nodes for each in predict(budget_report(two, batch=12)).counts] == [4]
+    with pytest.raises(NotPredictable):
+        predict(budget_report(two, batch=10))
 
 
 FURTHER = {
