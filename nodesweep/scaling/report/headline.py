@@ -29,6 +29,7 @@ from nodesweep.scaling.formats import (
 )
 from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, PlatformKind, TrainClock
 from nodesweep.scaling.report.sources import is_phase
+from nodesweep.scaling.report.tables.cells import time_unit
 
 # The qualifier comes first, so that the result cannot be quoted without it.
 _QUALIFIERS: dict[PlatformKind, str] = {
@@ -330,5 +331,4 @@ def _faster_but(
 
 
 def _time(baseline: Baseline, clock: TrainClock | None) -> str:
-    suffix = {"throughput": " per sample", "projected": " projected"}.get(clock or "", "")
-    return f"{format_seconds(baseline.train_seconds)}{suffix}"
+    return f"{format_seconds(baseline.train_seconds)}{time_unit(clock)}"

@@ -74,7 +74,7 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
 
 
 def _refuse_model_parallelism(report: ScalingReport) -> None:
-    chosen = section(report, "training").get("distribution")
+    chosen = _section(report, "training").get("distribution")
     degrees = chosen if isinstance(chosen, Mapping) else {}
     for name in MODEL_PARALLEL_DEGREES:
         if (degrees.get(name) or 1) > 1:
@@ -256,7 +256,7 @@ def _steps(row: SummaryRow) -> float | None:
     return None if rate is None or seconds is None or not size else rate * seconds / size
 
 
-def section(report: ScalingReport, name: str) -> Mapping[str, Any]:
+def _section(report: ScalingReport, name: str) -> Mapping[str, Any]:
     """Return a section of the report's config, or an empty mapping if it has no such section."""
     found = (report.config or {}).get(name)
     return found if isinstance(found, Mapping) else {}
