@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.logging.handlers import APILogWorker
 
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from nodesweep.cli.main import main
@@ -119,8 +120,10 @@ class KeptRecords(NamedTuple):
 def kept_records(name_part: str) -> KeptRecords:
     """Return Prefect's records of the flow runs with this text, such as a sweep ID, in their name.
 
-    Other tests use the same server at the same time.
+    Other tests use the same server at the same time. Prefect sends logs every 2 s, so those of this
+    process are sent first.
     """
+    APILogWorker.instance().drain()
     with get_client(sync_client=True) as client:
 
         def read(kind: str, **which: Any) -> list[dict[str, Any]]:

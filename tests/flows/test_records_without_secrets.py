@@ -68,6 +68,7 @@ def outputs_of(
             preset["training"].pop("hyperparameters", None)
     found["flow parameters"] = json.dumps(kept.flow_runs)
     for kind in ("logs", "artifacts", "task_runs"):
+        assert getattr(kept, kind), f"Prefect has no {kind}"
         found[f"Prefect's {kind}"] = json.dumps(getattr(kept, kind))
     return found
 
