@@ -4,6 +4,7 @@ ignores."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -19,6 +20,7 @@ from nodesweep.configs.strict_yaml import parse_yaml
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling.names import config_digest
 
+CONFIG_PAGE = Path(__file__).resolve().parents[2] / "docs" / "config.md"
 HEAVY = Mark("for these tests")
 
 
@@ -99,37 +101,24 @@ def test_other_booleans_stay_booleans() -> None:
         Choice.model_validate({"plain": False})
 
 
-def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
-    """A change of these fields changes which sweeps are resumed, and which are compared."""
-    assert set(marked_fields(BenchmarkConfig, NOT_MEASURED)) == {
-        *(f"image.{name}" for name in ("build_timeout_minutes", "builder", "codebuild_project")),
-        *(
-            f"platform.{name}"
-            for name in ("autostart", "calls_per_second", "create_missing", "credentials")
-        ),
-        *(
-            f"platform.batch.{name}"
-            for name in ("attempt_timeout_seconds", "scheduling_priority", "share_identifier")
-        ),
-        *("dataset.follow_links_outside", "dataset.validation"),
-        *(f"platform.{name}" for name in ("account", "launcher", "node.usd_per_hour", "requeue")),
-        *("platform.endpoint_url", "platform.state_directory", "report", "training.tags"),
-        *(
-            f"sweep.{name}"
-            for name in ("budget_usd", "concurrency_limit", "max_attempts", "max_parallel_jobs")
-        ),
-        *(
-            f"sweep.{name}"
-            for name in ("max_retries", "min_points", "on_cancel", "poll_interval_seconds")
-        ),
-        *(
-            "sweep.confirm",
-            "sweep.confirm_repeats",
-            "sweep.max_repeats",
-            "sweep.queue_deadline_seconds",
-            "sweep.smoke",
-        ),
+def test_docs_list_what_a_resume_may_change() -> None:
+    """Every other field decides a sweep's ID."""
+    page = CONFIG_PAGE.read_text(encoding="utf-8")
+    _, found, text = page.partition("## Resuming with a different config")
+    listed = {
+        name.rpartition(".")[2]
+        for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)
+        for name in re.findall(r"`([a-z_.]+)`", item.replace(" except its `queue`", ""))
     }
+    fields = marked_fields(BenchmarkConfig, NOT_MEASURED)
+    assert found and listed == {
+        "batch" if ".batch." in name else name.rpartition(".")[2]
+        for name in fields
+        if name != "platform.launcher"  # its only other value measures on another platform
+    }
+
+
+def test_what_may_differ_in_a_comparison() -> None:
     assert set(marked_fields(TrainingConfig, NOT_COMPARED)) == {
         *(
             "batch.policy",
