@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+from uuid import uuid4
 
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
@@ -29,6 +31,7 @@ class Heartbeat:
     written_at: datetime
     read_at: datetime
     left_running: bool
+    ended: bool = False
 
     @property
     def age_seconds(self) -> float:
@@ -38,7 +41,7 @@ class Heartbeat:
     @property
     def is_alive(self) -> bool:
         """True if a run seems to own the sweep."""
-        return not self.left_running and self.age_seconds <= _LOST_SECONDS
+        return not (self.left_running or self.ended) and self.age_seconds <= _LOST_SECONDS
 
 
 class SweepOwner:
@@ -48,15 +51,21 @@ class SweepOwner:
     """
 
     def __init__(self, store: Store, sweep: str) -> None:
-        self._store, self._sweep = store, sweep
+        self._store, self._sweep, self._id = store, sweep, uuid4().hex
         self._writing, self._left = threading.Lock(), False
 
-    def write_heartbeat(self) -> None:
-        """Write a heartbeat; errors are only logged, since the next one follows soon."""
+    def write_heartbeat(self, ended: bool = False) -> None:
+        """Write a heartbeat; errors are only logged, since the next one follows soon.
+
+        Args:
+            ended: The run ends, so nobody has to wait until its heartbeat is too old. Nothing is
+             written if the last heartbeat is another run's, which goes on.
+        """
         try:
             with self._writing:
-                if not self._left:
-                    _write(self._store.quick(), self._sweep, left_running=False)
+                store = self._store.quick()
+                if not (self._left or (ended and self._is_followed(store))):
+                    self._write(store, left_running=False, ended=ended)
         except (
             Exception
         ) as error:  # if the heartbeat thread died, the reaper would stop a healthy sweep
@@ -67,15 +76,27 @@ class SweepOwner:
         self._left = True
         waited = self._writing.acquire(timeout=_LONGEST_WRITE_SECONDS)
         try:
-            _write(self._store, self._sweep, left_running=True)
+            self._write(self._store, left_running=True, ended=True)
         finally:
             if waited:
                 self._writing.release()
 
+    def _is_followed(self, store: Store) -> bool:
+        last = store.read(names.owner_key(store.prefix, self._sweep))
+        return last is not None and _parsed(last.body).get("run") != self._id
+
+    def _write(self, store: Store, left_running: bool, ended: bool) -> None:
+        told = {"sweep_id": self._sweep, "run": self._id}
+        body = names.pretty_json(told | {"left_running": left_running, "ended": ended})
+        store.put(names.owner_key(store.prefix, self._sweep), body)
+
 
 @contextmanager
 def owned(store: Store, sweep: str) -> Iterator[SweepOwner]:
-    """Write a heartbeat every minute inside the block; a failed one only causes a warning."""
+    """Write a heartbeat every minute inside the block, and one at its end.
+
+    A failed one only causes a warning.
+    """
     over = threading.Event()
     owner = SweepOwner(store, sweep)
 
@@ -83,6 +104,7 @@ def owned(store: Store, sweep: str) -> Iterator[SweepOwner]:
         while True:
             owner.write_heartbeat()
             if over.wait(HEARTBEAT_SECONDS):
+                owner.write_heartbeat(ended=True)
                 return
 
     thread = threading.Thread(target=heartbeat, name=f"owner-{sweep}", daemon=True)
@@ -104,25 +126,20 @@ def read_heartbeat(store: Store, sweep: str) -> Heartbeat | None:
     found = store.read(key)
     if found is None:
         return None
-    left_running = _left_running(found.body)
-    if left_running is None:
+    heartbeat = _parsed(found.body)
+    left_running = heartbeat.get("left_running")
+    if not isinstance(left_running, bool):
         logger.warning(
             "%s is damaged and does not count as a heartbeat of %s", store.uri(key), sweep
         )
         return None
-    return Heartbeat(found.written_at, found.read_at, left_running)
+    return Heartbeat(found.written_at, found.read_at, left_running, heartbeat.get("ended") is True)
 
 
-def _left_running(body: bytes) -> bool | None:
-    """Return the value that _write() wrote, or None if the body has none."""
+def _parsed(body: bytes) -> dict[str, Any]:
+    """Return what SweepOwner wrote; empty if the body is something else."""
     try:
         heartbeat = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    left_running = heartbeat.get("left_running") if isinstance(heartbeat, dict) else None
-    return left_running if isinstance(left_running, bool) else None
-
-
-def _write(store: Store, sweep: str, left_running: bool) -> None:
-    body = names.pretty_json({"sweep_id": sweep, "left_running": left_running})
-    store.put(names.owner_key(store.prefix, sweep), body)
+        return {}
+    return heartbeat if isinstance(heartbeat, dict) else {}

@@ -14,6 +14,7 @@ from botocore.stub import Stubber
 
 import nodesweep.tasks.sweeps.owner
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
+from infra.local.tests.platform_client import wait_until
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker.store import BucketStore
@@ -51,12 +52,20 @@ def test_sweep_without_a_sign_and_missing_bucket_have_none(
     assert read_heartbeat(BucketStore(elsewhere, client=s3), SWEEP) is None
 
 
-def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(
-    s3: Any, platform: PlatformConfig
-) -> None:
-    with owned(BucketStore(platform), SWEEP):
-        pass
-    assert sign_in_bucket(s3, platform) == {"sweep_id": SWEEP, "left_running": False}
+def test_sign_shows_that_a_run_goes_on_and_that_it_has_ended(store: Store) -> None:
+    with owned(store, SWEEP):
+        sign = wait_until(lambda: read_heartbeat(store, SWEEP))
+        assert sign.is_alive and not sign.ended
+    ended = read_heartbeat(store, SWEEP)
+    assert ended is not None and ended.ended and not (ended.is_alive or ended.left_running)
+
+
+def test_sign_of_a_run_that_goes_on_outlasts_the_end_of_another(store: Store) -> None:
+    with owned(store, SWEEP):
+        wait_until(lambda: read_heartbeat(store, SWEEP))
+        SweepOwner(store, SWEEP).write_heartbeat()
+    sign = read_heartbeat(store, SWEEP)
+    assert sign is not None and sign.is_alive
 
 
 def test_sign_is_kept_in_every_store(store: Store) -> None:
@@ -75,12 +84,12 @@ def test_sign_is_written_anew_with_every_beat(
 ) -> None:
     written, three_times = [], threading.Event()
 
-    def write(*_: Any, left_running: bool) -> None:
+    def write(*_: Any, left_running: bool, ended: bool) -> None:
         written.append(left_running)
         if len(written) == 3:
             three_times.set()
 
-    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
+    monkeypatch.setattr(SweepOwner, "_write", write)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     with owned(BucketStore(platform), SWEEP):
         assert three_times.wait(HANG_SECONDS)
@@ -113,15 +122,15 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
     s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sweep.on_cancel: leave, while a slow beat is being written and others follow at once."""
-    write, writing = nodesweep.tasks.sweeps.owner._write, threading.Event()
+    write, writing = SweepOwner._write, threading.Event()
 
-    def slowly(store: Store, sweep: str, left_running: bool) -> None:
+    def slowly(*args: Any, left_running: bool, ended: bool) -> None:
         if not left_running:
             writing.set()
             time.sleep(0.2)
-        write(store, sweep, left_running)
+        write(*args, left_running, ended)
 
-    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", slowly)
+    monkeypatch.setattr(SweepOwner, "_write", slowly)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     with owned(BucketStore(platform), SWEEP) as owner:
         assert writing.wait(HANG_SECONDS)
@@ -139,13 +148,13 @@ def test_beat_goes_on_whatever_error_one_of_them_meets(
     """If the heartbeat stopped, the reaper would stop the jobs of a healthy sweep."""
     tries, twice_more = iter(range(1000)), threading.Event()
 
-    def write(*_: Any, left_running: bool) -> None:
+    def write(*_: Any, **__: Any) -> None:
         if (number := next(tries)) == 0:
             raise RuntimeError("can't start new thread")
         if number == 2:
             twice_more.set()
 
-    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
+    monkeypatch.setattr(SweepOwner, "_write", write)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     with owned(BucketStore(platform), SWEEP):
