@@ -62,9 +62,10 @@ def test_pipeline_runs_to_its_report(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nodesweep.scaling.report.render.draw_plots", draw_plots)
     config = pipeline_config("scaling")
-    result = scaling_benchmark(config)
+    with monkeypatch.context() as patched:
+        patched.setattr("nodesweep.scaling.report.render.draw_plots", draw_plots)
+        result = scaling_benchmark(config)
     assert speedups(result) == {1: 1.0, 2: 2.0, 4: 4.0}
     assert result.missing_points == 0
     written = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())
