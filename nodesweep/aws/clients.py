@@ -7,6 +7,7 @@ and bypass any proxy.
 from __future__ import annotations
 
 import io
+import threading
 from typing import Any
 
 import boto3
@@ -32,6 +33,7 @@ _QUICK_CONFIG = _CLIENT_CONFIG.merge(
         retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20
     )
 )
+_ONE_AT_A_TIME = threading.Lock()  # threads can't share a session to create clients
 
 
 def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
@@ -51,7 +53,8 @@ def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> 
     own = config.merge(Config(proxies={}, s3={"payload_signing_enabled": False}))
     if service == "s3":  # boto3 presigns with Signature Version 2 in the oldest regions
         own = own.merge(Config(signature_version="s3v4"))
-    return _prepared(client_of(session, service, endpoint_url=endpoint, config=own))
+    with _ONE_AT_A_TIME:
+        return _prepared(client_of(session, service, endpoint_url=endpoint, config=own))
 
 
 def _prepared(client: Any) -> Any:

@@ -108,7 +108,7 @@ def seconds_of_call() -> float:
 
 
 def bound_calls(session: boto3.Session, gave_up: GaveUp) -> None:
-    """Give every call of the session's future clients a deadline.
+    """Give every call of the session's future clients a deadline, unless that is done already.
 
     A call past its deadline raises the exception that `gave_up` returns; a read of a streamed body
     raises ResponseStreamingError.
@@ -119,10 +119,11 @@ def bound_calls(session: boto3.Session, gave_up: GaveUp) -> None:
             if inspect.isfunction(method) and not name.startswith("_"):
                 class_attributes[name] = _bounded(method, gave_up)
 
-    session.events.register("creating-client-class", bound)
+    # With IDs, a second call changes nothing.
+    session.events.register("creating-client-class", bound, "nodesweep-bound")
     # Last, because adaptive retries wait for their turn in this event.
-    session.events.register_last("before-send", _before_send)
-    session.events.register("after-call", _bound_body)
+    session.events.register_last("before-send", _before_send, "nodesweep-before-send")
+    session.events.register("after-call", _bound_body, "nodesweep-bound-body")
 
 
 def _bounded(method: Callable[..., Any], gave_up: GaveUp) -> Callable[..., Any]:

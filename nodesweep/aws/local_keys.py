@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 import boto3
@@ -73,6 +74,12 @@ def local_session(
         _check_responder(endpoint_url, key)
     except NotOwnPlatform as error:
         raise ForeignPlatform(endpoint_url=endpoint_url, state_directory=state_directory) from error
+    return _session_of(key, region)
+
+
+@lru_cache(maxsize=16)
+def _session_of(key: LocalKey, region: str | None) -> boto3.Session:
+    """Return the session of all clients with this key; a new one takes longer than a client."""
     own = with_shared_models(session_without_profiles())
     return boto3.Session(key.id, key.secret, region_name=region, botocore_session=own)
 

@@ -109,23 +109,26 @@ def client_of(session: boto3.Session, service: str, **options: Any) -> Any:
     BotoCoreErrors.
 
     Args:
-        session: used by this client only.
+        session: used only by clients of this function that all, or none, have an endpoint_url.
         service: the AWS service's boto3 name.
         options: keyword arguments of session.client().
     """
 
+    def where(client: Any) -> str:
+        name = client.meta.service_model.service_name
+        return setting_to_check(options.get("endpoint_url"), name, client.meta.region_name)
+
     def gave_up(client: Any, operation: str, seconds: float) -> Exception:
         error = CallTimedOut(
             endpoint_url=client.meta.endpoint_url, operation=operation, seconds=seconds,
-            where=where,
+            where=where(client),
         )  # fmt: skip
-        _silence_of(client.meta.endpoint_url, where).note_failure(operation, error)
+        _silence_of(client.meta.endpoint_url, where(client)).note_failure(operation, error)
         return error
 
     bound_calls(session, gave_up)
     client = session.client(service, **options)
-    where = setting_to_check(options.get("endpoint_url"), service, client.meta.region_name)
-    return _verify_responses(client, where)
+    return _verify_responses(client, where(client))
 
 
 def setting_to_check(endpoint_url: str | None, service: str, region: str) -> str:

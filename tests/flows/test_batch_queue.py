@@ -33,49 +33,25 @@ def queued(config: BenchmarkConfig, queue: str) -> BenchmarkConfig:
     return config.on_platform(config.platform.model_copy(update=changes))
 
 
-def test_sweep_through_a_queue_is_measured_resumed_and_stopped(
-    simulated: Callable[..., Any], sweep_config: Configs
+def test_sweep_through_a_queue_is_measured_and_resumed_and_found_whatever_the_config_says_now(
+    simulated: Callable[..., Any], sweep_config: Configs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with simulated() as served:
-        config = queued(sweep_config(served), made_queue(served, "training", capacity=4))
+        direct = sweep_config(served)
+        config = queued(direct, queue := made_queue(served, "training", capacity=4))
         result = scaling_benchmark(config)
+        sweep = result.sweep_id
         assert [point.status for point in result.report.points] == ["Completed"] * 3
-        listed = [
-            job.name for job in backend_of(config.platform).launcher().jobs_of(result.sweep_id)
-        ]
+        listed = [job.name for job in backend_of(config.platform).launcher().jobs_of(sweep)]
         assert len(listed) == 3
-        again = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
+        again = scaling_benchmark(config, sweep_id=sweep, resume=True)
         assert again.report.points == result.report.points
         trained = served.sagemaker.list_training_jobs()["TrainingJobSummaries"]
         digests = Counter(job["TrainingJobName"].removeprefix("AWSBatch")[:23] for job in trained)
         assert digests == Counter(map(payload_name, listed)), "each was paid for once"
-        assert stop_sweep(result.sweep_id, config) == []
-
-
-def test_queue_that_is_too_small_or_missing_is_refused_and_nothing_is_sent(
-    simulated: Callable[..., Any], sweep_config: Configs
-) -> None:
-    with simulated() as served:
-        small = made_queue(served, "small", capacity=2)
-        for queue in (small, "absent"):
-            with pytest.raises(PreflightRefused, match="queue"):
-                scaling_benchmark(queued(sweep_config(served), queue))
-        assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
-        found = served.batch.list_service_jobs(
-            jobQueue=small, filters=[{"name": "JOB_NAME", "values": ["*"]}]
-        )
-        assert found["jobSummaryList"] == []
-
-
-def test_jobs_are_found_in_the_queue_of_the_sweep_whatever_the_config_says_now(
-    simulated: Callable[..., Any], sweep_config: Configs, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with simulated() as served:
-        direct = sweep_config(served, sweep={"node_counts": [1]})
-        queue = made_queue(served, "training", capacity=4)
-        sweep = scaling_benchmark(queued(direct, queue)).sweep_id
+        assert stop_sweep(sweep, config) == []
         report, _ = report_sweep(sweep, direct)
-        assert [point.status for point in report.points] == ["Completed"]
+        assert [point.status for point in report.points] == ["Completed"] * 3
         shutil.rmtree(Path(direct.report.directory) / sweep / names.LOGS)
         show_logs(direct, sweep, LogFilter(nodes=1), None)
         assert "[simulated]" in capsys.readouterr().out
@@ -84,6 +60,25 @@ def test_jobs_are_found_in_the_queue_of_the_sweep_whatever_the_config_says_now(
             name = waiting_job(served, queue, sweep)
             assert stop_sweep(sweep, config) == [name]
             assert stop_sweep(sweep, config) == []
+
+
+def test_queue_that_is_too_small_or_missing_or_without_a_deadline_is_refused_and_nothing_is_sent(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    with simulated() as served:
+        small = made_queue(served, "small", capacity=2)
+        for queue in (small, "absent"):
+            with pytest.raises(PreflightRefused, match="queue"):
+                scaling_benchmark(queued(sweep_config(served), queue))
+        with pytest.raises(PreflightRefused, match=r"platform\.batch: .*--detach"):
+            start_detached_sweep(
+                queued(sweep_config(served), made_queue(served, "large", capacity=4))
+            )
+        assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
+        found = served.batch.list_service_jobs(
+            jobQueue=small, filters=[{"name": "JOB_NAME", "values": ["*"]}]
+        )
+        assert found["jobSummaryList"] == []
 
 
 def waiting_job(served: Any, queue: str, sweep: str) -> str:
@@ -101,14 +96,3 @@ def waiting_job(served: Any, queue: str, sweep: str) -> str:
         serviceRequestPayload=json.dumps(payload),
     )
     return name
-
-
-def test_nobody_leaves_jobs_in_a_queue_without_a_deadline(
-    simulated: Callable[..., Any], sweep_config: Configs
-) -> None:
-    with simulated() as served:
-        config = queued(sweep_config(served), made_queue(served, "training", capacity=4))
-        with pytest.raises(PreflightRefused, match=r"platform\.batch: .*--detach"):
-            start_detached_sweep(config)
-        assert backend_of(config.platform).launcher().jobs_of("any") == []
-        assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []

@@ -38,7 +38,7 @@ from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report.plots import draw_plots
 from nodesweep.tasks.report.history import read_history_files
-from tests.flows.simulated_sweep import kept_records, measure
+from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -62,9 +62,10 @@ def test_pipeline_runs_to_its_report(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nodesweep.scaling.report.render.draw_plots", draw_plots)
     config = pipeline_config("scaling")
-    result = scaling_benchmark(config)
+    with monkeypatch.context() as patched:
+        patched.setattr("nodesweep.scaling.report.render.draw_plots", draw_plots)
+        result = scaling_benchmark(config)
     assert speedups(result) == {1: 1.0, 2: 2.0, 4: 4.0}
     assert result.missing_points == 0
     written = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())
@@ -89,23 +90,6 @@ def test_pipeline_runs_to_its_report(
     )
     with pytest.raises(PreflightRefused, match="a different config"):
         scaling_benchmark(other, sweep_id=result.sweep_id)
-
-
-def test_second_run_builds_and_sends_nothing(
-    served: SimpleNamespace, pipeline_config: Configs
-) -> None:
-    config = pipeline_config("scaling", sweep={"node_counts": [1]})
-    scaling_benchmark(config)
-    puts = served.s3.list_objects_v2(Bucket=config.platform.bucket, Prefix="nodesweep/datasets/")[
-        "Contents"
-    ]
-    builds = len(served.images.tags)
-    scaling_benchmark(config)
-    again = served.s3.list_objects_v2(Bucket=config.platform.bucket, Prefix="nodesweep/datasets/")[
-        "Contents"
-    ]
-    assert [item["LastModified"] for item in again] == [item["LastModified"] for item in puts]
-    assert len(served.images.tags) == builds
 
 
 @pytest.mark.drawn
@@ -163,47 +147,7 @@ def test_own_code_runs_in_a_container_as_it_is(
     assert sent["HyperParameters"]["sagemaker_submit_directory"].startswith('"s3://')
 
 
-def test_history_that_cannot_be_written_does_not_lose_the_report(
-    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*_: Any) -> None:
-        raise PermissionError("no")
-
-    monkeypatch.setattr("nodesweep.flows.report.append_history", refuse)
-    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
-    result = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
-    assert (result.folder / "report.html").is_file()
-    assert "not written" in caplog.text
-
-
-@pytest.mark.prefect_events
-@pytest.mark.drawn
-@pytest.mark.pages
-def test_records_of_a_sweep_hold_no_secret(
-    served: SimpleNamespace, pipeline_config: Configs
-) -> None:
-    """The records are those in the bucket, on this machine, and in Prefect's database: parameters,
-    logs and artifacts."""
-    environment = {"HF_TOKEN": "s3cr3t", "PLAIN": "pl41n"}
-    config = pipeline_config(
-        "scaling", sweep={"node_counts": [1]}, training={"environment": environment}
-    )
-    result = scaling_benchmark(config)
-    kept = json.dumps(kept_records(result.sweep_id))
-    assert '"PLAIN": "(hidden)"' in kept and "s3cr3t" not in kept
-    found = requests_of(config, plan_of(config))
-    assert found.requests[0]["Environment"]["HF_TOKEN"] == "(hidden)"
-    assert found.requests[0]["Environment"]["PLAIN"] == "pl41n"  # its name is no secret's
-    assert found.masked == ("Environment.HF_TOKEN",)
-    key = names.sweep_config_key(config.platform.prefix, result.sweep_id)
-    stored = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()
-    assert b"s3cr3t" not in stored and b"(hidden)" in stored
-    assert "s3cr3t" not in (result.folder / "sweep.json").read_text()
-    assert report_sweep(result.sweep_id, config)[0].headline == result.report.headline
-    assert scaling_benchmark(config, sweep_id=result.sweep_id).sweep_id == result.sweep_id
-
-
-def test_record_of_a_config_whose_names_look_like_secrets_is_read_back(
+def test_record_of_a_config_with_secrets_and_names_that_look_like_them_is_read_back(
     pipeline_config: Configs, tmp_path: Path
 ) -> None:
     tags = {"auth": "x", "CostCenter": "token:1"}
@@ -213,14 +157,20 @@ def test_record_of_a_config_whose_names_look_like_secrets_is_read_back(
         "tags": tags,
         "metric_definitions": patterns,
         "hyperparameters": {"api-key": "s3cr3t"} | given,
+        "environment": {"HF_TOKEN": "s3cr3t", "PLAIN": "pl41n"},
     }
     config = pipeline_config("scaling", sweep={"node_counts": [1]}, training=training)
+    found = requests_of(config, plan_of(config))
+    assert found.requests[0]["Environment"]["HF_TOKEN"] == "(hidden)"
+    assert found.requests[0]["Environment"]["PLAIN"] == "pl41n"  # its name is no secret's
+    assert "Environment.HF_TOKEN" in found.masked
     result = scaling_benchmark(config)
     remembered = config_of_sweep(result.sweep_id, None, tmp_path / "reports")
     assert remembered.training.tags == tags and remembered.training.metric_definitions == patterns
     report = report_sweep(result.sweep_id, config)[0]
     assert report.config["training"]["tags"] == tags
     assert "s3cr3t" not in json.dumps(report.config) + (result.folder / "sweep.json").read_text()
+    assert scaling_benchmark(config, sweep_id=result.sweep_id).sweep_id == result.sweep_id
 
 
 def test_failed_point_loses_no_other_and_a_resume_reruns_it_alone(
@@ -301,8 +251,8 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
     assert ("60 s (sweep.queue_deadline_seconds)" in str(reason)) is named
 
 
-def test_jobs_are_watched_with_the_limits_of_the_config(
-    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+def test_jobs_are_watched_with_the_limits_of_the_config_and_the_report_needs_no_history(
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch, seen = nodesweep.flows.stages.sweep.watch_training_jobs, []
 
@@ -317,10 +267,16 @@ def test_jobs_are_watched_with_the_limits_of_the_config(
         seen.append(limits)
         return watch(platform, sweep, names, poll_seconds, limits, *rest)
 
+    def refuse(*_: Any) -> None:
+        raise PermissionError("no")
+
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", spy)
+    monkeypatch.setattr("nodesweep.flows.report.append_history", refuse)
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     sweep = {"node_counts": [1], "queue_deadline_seconds": 900}
     spot = {"spot": {"max_wait_seconds": 7200}}  # more than max_runtime_seconds
-    scaling_benchmark(pipeline_config("scaling", training=spot, sweep=sweep))
+    result = scaling_benchmark(pipeline_config("scaling", training=spot, sweep=sweep))
+    assert (result.folder / "report.html").is_file() and "not written" in caplog.text
     assert seen == [
         nodesweep.tasks.jobs.training_jobs.JobLimits(queue_seconds=900, run_seconds=7200 + 600)
     ]

@@ -30,30 +30,14 @@ pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
 
 
-def test_dataset_already_in_s3_is_used_where_it_is(
-    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
-) -> None:
-    served.s3.create_bucket(Bucket="raw-bucket")
-    served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "raw-bucket", "tables/a.parquet")
-    config = pipeline_config(
-        "scaling", dataset={"source": "s3://raw-bucket/tables/"}, sweep={"node_counts": [1]}
-    )
-    result = scaling_benchmark(config)
-    assert (
-        result.report.model_dump(mode="json")["provenance"]["dataset_uri"]
-        == "s3://raw-bucket/tables/"
-    )
-    assert pd.read_parquet(tmp_path / "data" / "a.parquet").shape == (3, 1)
-
-
 def test_program_without_a_dataset_gets_no_channel(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:
     config = pipeline_config(
-        "scaling", dataset=None, training=OWN_NUMBERS, sweep={"node_counts": [1, 2]}
+        "scaling", dataset=None, training=OWN_NUMBERS, sweep={"node_counts": [1]}
     )
     result = scaling_benchmark(config)
-    assert {row.nodes: row.train.speedup for row in result.report.summary} == {1: 1.0, 2: 2.0}
+    assert [row.train.seconds for row in result.report.summary] == [80.0]
     sent = served.sagemaker.describe_training_job(
         TrainingJobName=jobs_of(served, result.sweep_id)[0]
     )
@@ -108,7 +92,7 @@ def test_files_that_are_too_old_stop_the_run(pipeline_config: Configs, tmp_path:
         scaling_benchmark(pipeline_config("scaling", dataset=dataset, training=OWN_NUMBERS))
 
 
-def test_resume_over_changed_objects_is_refused_with_both_digests(
+def test_dataset_in_s3_is_used_where_it_is_and_a_change_is_refused_with_both_digests(
     served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
 ) -> None:
     served.s3.create_bucket(Bucket="moving-bucket")
@@ -117,7 +101,9 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
         "broken-at-2", dataset={"source": "s3://moving-bucket/tables/"}, sweep={"node_counts": [2]}
     )
     first = measure(config)
-    recorded = first.report.model_dump(mode="json")["provenance"]["dataset_digest"]
+    provenance = first.report.model_dump(mode="json")["provenance"]
+    assert provenance["dataset_uri"] == "s3://moving-bucket/tables/"
+    recorded = provenance["dataset_digest"]
     assert measure(config, sweep_id=first.sweep_id).sweep_id == first.sweep_id
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
     with pytest.raises(PreflightRefused, match=rf"[0-9a-f]{{64}}, .*{recorded}") as refused:

@@ -34,20 +34,16 @@ def test_run_measures_to_a_report_that_can_be_read_again(
 def test_run_that_misses_points_is_resumed_by_its_id(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = pipeline_config("broken-at-2", name="broken-by-hand")
-    config = config.model_copy(
-        update={
-            "sweep": config.sweep.model_copy(update={"min_points": len(config.sweep.node_counts)})
-        }
-    )
+    sweep = {"node_counts": [2], "min_points": 1}
+    config = pipeline_config("broken-at-2", name="broken-by-hand", sweep=sweep)
     with pytest.raises(PointsMissing) as missing:
         nodesweep.run(config)
-    sweep = missing.value.result.sweep_id
+    sweep_id = missing.value.result.sweep_id
     programs = served.engine.programs
     monkeypatch.setitem(programs, '"broken-at-2"', programs['"scaling"'])
-    report = nodesweep.run(config, resume=sweep)
-    assert report.sweep_id == sweep
-    assert list(report.summary()["nodes"]) == list(config.sweep.node_counts)
+    report = nodesweep.run(config, resume=sweep_id)
+    assert report.sweep_id == sweep_id
+    assert list(report.summary()["nodes"]) == [2]
 
 
 def test_run_refuses_before_anything_is_started(

@@ -55,7 +55,7 @@ def sent(served: SimpleNamespace, result: SweepResult) -> tuple[str, list[str]]:
         return job["AlgorithmSpecification"]["TrainingImage"], sorted(archive.getnames())
 
 
-def test_a_second_sweep_builds_nothing_and_a_changed_requirement_is_a_change(
+def test_a_second_sweep_builds_and_sends_nothing_and_a_changed_requirement_is_a_change(
     served: SimpleNamespace, pipeline_config: Configs, code: Path
 ) -> None:
     config = pipeline_config("scaling", sweep={"node_counts": [1]}, training={"source_dir": "code"})
@@ -66,8 +66,11 @@ def test_a_second_sweep_builds_nothing_and_a_changed_requirement_is_a_change(
     assert files == ["train.py"]
     provenance = first.report.provenance
     assert provenance["image_uri"] == image != provenance["image_base_uri"]
+    datasets = {"Bucket": config.platform.bucket, "Prefix": "nodesweep/datasets/"}
+    data = served.s3.list_objects_v2(**datasets)["Contents"]
     (code / "train.py").write_text("import timm  # another program\n")
     second = scaling_benchmark(config)
+    assert served.s3.list_objects_v2(**datasets)["Contents"] == data
     assert len(builds(served)) == len(before) + 2 and sent(served, second)[0] == image
     assert scaling_benchmark(config, sweep_id=second.sweep_id).sweep_id == second.sweep_id, (
         "nothing has changed"

@@ -33,7 +33,7 @@ def jobs(served: SimpleNamespace, sweep: str) -> int:
     )
 
 
-def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_started(
+def test_resume_stops_where_code_data_and_image_have_changed_or_are_gone_and_goes_on_as_started(
     served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
 ) -> None:
     program = tmp_path / "code" / "train.py"
@@ -63,6 +63,12 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
         assert word in message
     resumed = measure(config, resume=True, as_started=True)
     assert resumed.sweep_id == sweep and jobs(served, sweep) == before + 1
+    for path in (program, *(tmp_path / "data").iterdir()):
+        path.unlink()
+    with pytest.raises(
+        InputsChanged, match=r"train\.py [\s\S]*training\.source_dir[\s\S]*\*\.parquet"
+    ):
+        scaling_benchmark(config, sweep_id=sweep)
 
 
 def test_a_cluster_has_the_same_jobs_after_a_change_of_account(
@@ -95,23 +101,6 @@ def test_a_cluster_has_the_same_jobs_after_a_change_of_account(
     name, script = first_job("physics", resume=False)
     assert "account=physics" in script
     assert first_job("other", resume=True) == (name, script.replace("=physics", "=other"))
-
-
-def test_code_that_is_gone_is_a_change(
-    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
-) -> None:
-    program = tmp_path / "code" / "train.py"
-    program.parent.mkdir()
-    program.write_text("print('here')\n")
-    config = pipeline_config("scaling", sweep={"node_counts": [1]}, training={"source_dir": "code"})
-    sweep = scaling_benchmark(config).sweep_id
-    program.unlink()
-    (tmp_path / "data" / "a.parquet").unlink()
-    with pytest.raises(
-        InputsChanged,
-        match=r"train\.py [\s\S]*training\.source_dir[\s\S]*\*\.parquet",
-    ):
-        scaling_benchmark(config, sweep_id=sweep)
 
 
 def test_recorded_inputs_are_those_the_sweep_began_with_folders_and_all() -> None:

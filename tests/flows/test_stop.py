@@ -25,7 +25,9 @@ from nodesweep.errors import SweepStopped
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
+from nodesweep.tasks.calls import prepare_store
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as, kept_records
 from tests.flows.test_pipeline import jobs_of
@@ -141,7 +143,7 @@ def test_sweep_that_is_stopped_before_its_first_job_submits_none(
 ) -> None:
     config = pipeline_config("scaling")
     sweep = "bench-20261120000003-" + names.config_digest(config)[:8]
-    scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))  # makes the bucket
+    prepare_store(backend_of(config.platform).store)
     assert stop_sweep(sweep, config) == []
     assert f"no sweep {sweep}" in caplog.text
     with pytest.raises(SweepStopped, match="with 3 of"):

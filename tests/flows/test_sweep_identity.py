@@ -27,7 +27,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec
 from nodesweep.tasks.sweeps.ids import claim_sweep_id
 from nodesweep.tasks.sweeps.records import Sweeps
-from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run, write_config
+from tests.flows.simulated_sweep import ledger, nodesweep_run, write_config
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -125,8 +125,9 @@ def test_retried_flow_run_keeps_its_own_id(
 
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "claim_sweep_id", second_comer)
     with simulated() as served:
-        result = scaling_benchmark.with_options(retries=1)(sweep_config(served))
-        assert ledger(served) == COMPLETED
+        config = sweep_config(served, sweep={"node_counts": [1]})
+        result = scaling_benchmark.with_options(retries=1)(config)
+        assert ledger(served) == [(1, 1, "Completed")]
     assert set(begun) == {result.sweep_id}
 
 

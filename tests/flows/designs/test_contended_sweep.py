@@ -79,7 +79,6 @@ def test_contended_runs_are_made_again_and_the_least_contended_of_three_counts(
     assert any("attempt 2 after a contended run" in text for text in told)
 
 
-@pytest.mark.pages
 def test_what_stays_undecided_is_settled_by_the_command_that_the_headline_names(
     served: SimpleNamespace, pipeline_config: Configs, contend: Callable[..., None]
 ) -> None:

@@ -54,31 +54,7 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> dict[str, tuple[str | None, 
     return jobs
 
 
-def test_a_resumed_sweep_stays_on_the_type_that_its_first_job_got(
-    served: SimpleNamespace, config: BenchmarkConfig, full: set[str]
-) -> None:
-    full.add(PLANNED)
-    result = scaling_benchmark(config)
-    jobs = {
-        "n1-r1-a1": (None, FALLBACK),
-        "n2-r1-a1": (FALLBACK, None),
-    }
-    assert jobs_of(served, result.sweep_id) == jobs
-    assert result.missing_points == 0
-    assert result.report.platform.instance_type == FALLBACK
-    assert any(each.startswith(f"Instance type: the first job got {FALLBACK}, a fallback")
-               for each in result.report.caveats)  # fmt: skip
-    full.clear()  # the planned type is free again
-    again = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
-    rebuilt, _ = report_sweep(result.sweep_id, config)
-    assert jobs_of(served, result.sweep_id) == jobs
-    for report in (again.report, rebuilt):
-        assert [row.n for row in report.summary] == [1, 1]
-        assert report.platform.instance_type == FALLBACK
-
-
-@pytest.mark.pages
-def test_without_room_for_any_type_only_the_first_job_is_tried_until_a_resume(
+def test_without_room_only_the_first_job_is_tried_and_resumes_stay_on_the_type_that_it_gets(
     served: SimpleNamespace, config: BenchmarkConfig, full: set[str]
 ) -> None:
     full |= {PLANNED, FALLBACK}
@@ -87,14 +63,20 @@ def test_without_room_for_any_type_only_the_first_job_is_tried_until_a_resume(
     result, tried = lacking.value.result, {"n1-r1-a1": (None, None), "n1-r1-a2": (None, None)}
     assert jobs_of(served, result.sweep_id) == tried
     assert (result.missing_points, result.report.platform.instance_type) == (2, None)
-    full.remove(PLANNED)
+    full.remove(FALLBACK)
+    resumed = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
+    jobs = {**tried, "n1-r1-a3": (None, FALLBACK), "n2-r1-a1": (FALLBACK, None)}
+    assert jobs_of(served, result.sweep_id) == jobs
+    assert resumed.missing_points == 0
+    assert any(each.startswith(f"Instance type: the first job got {FALLBACK}, a fallback")
+               for each in resumed.report.caveats)  # fmt: skip
+    full.clear()  # the planned type is free again
     again = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
-    assert again.report.platform.instance_type == PLANNED
-    assert jobs_of(served, result.sweep_id) == {
-        **tried,
-        "n1-r1-a3": (None, PLANNED),
-        "n2-r1-a1": (PLANNED, None),
-    }
+    rebuilt, _ = report_sweep(result.sweep_id, config)
+    assert jobs_of(served, result.sweep_id) == jobs
+    for report in (resumed.report, again.report, rebuilt):
+        assert [row.n for row in report.summary] == [1, 1]
+        assert report.platform.instance_type == FALLBACK
 
 
 def test_detached_jobs_have_no_type_yet(config: BenchmarkConfig) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
 from sagemaker_emulator.interfaces import JobSpec, Node
@@ -51,27 +50,23 @@ def test_every_type_at_every_count_and_one_report(
 ) -> None:
     caplog.set_level(logging.INFO, logger="nodesweep.sweep")
     with simulated(model=MODEL) as served:
-        config = sweep_config(served, sweep=TYPES)
-        result = scaling_benchmark(config)
+        result = scaling_benchmark(sweep_config(served, sweep=TYPES))
         assert jobs_of(served, result.sweep_id) == [
             ("n1a-r1-a1", SMALL),
             ("n1b-r1-a1", MEDIUM),
             ("n2a-r1-a1", SMALL),
             ("n2b-r1-a1", MEDIUM),
         ]
-        resumed = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
-        assert len(jobs_of(served, result.sweep_id)) == 4
-        again, folder = report_sweep(result.sweep_id, config)
-    assert (result.planned_points, result.missing_points, resumed.missing_points) == (4, 0, 0)
-    [planned, _] = events_of(caplog, "sweep-planned")
+    assert (result.planned_points, result.missing_points) == (4, 0)
+    [planned] = events_of(caplog, "sweep-planned")
     assert [(fact["place"], fact["arm"]) for fact in planned.facts["points"]] == [
         (f"1 x {SMALL}", "a"),
         (f"1 x {MEDIUM}", "b"),
         (f"2 x {SMALL}", "a"),
         (f"2 x {MEDIUM}", "b"),
     ]
-    written = json.loads((folder / "report.json").read_text())
-    assert written["headline"] == again.headline
+    written = json.loads((result.folder / "report.json").read_text())
+    assert written["headline"] == result.report.headline
     assert [(arm["instance_type"], arm["nodes"]) for arm in written["instances"]["arms"]] == [
         (SMALL, 1),
         (SMALL, 2),
@@ -79,10 +74,11 @@ def test_every_type_at_every_count_and_one_report(
         (MEDIUM, 2),
     ]
     for name in (SMALL, MEDIUM):
-        own = json.loads((folder / name / "report.json").read_text())
+        folder = result.folder / name
+        own = json.loads((folder / "report.json").read_text())
         assert own["platform"]["instance_type"] == name and len(own["points"]) == 2
-        page = (folder / name / "report.html").read_text()
-        kept = [folder / name / link for link in re.findall(r'href="(\.\./logs/[^"]+)"', page)]
+        page = (folder / "report.html").read_text()
+        kept = [folder / link for link in re.findall(r'href="(\.\./logs/[^"]+)"', page)]
         assert [names.parse_log_file(file.name)[0].arm for file in kept] == [CODES[name]] * 2
         assert all(file.is_file() for file in kept)
 

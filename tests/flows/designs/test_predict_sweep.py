@@ -11,11 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import Result
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.scaling.trend.report_file import parse_report
 from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.designs.test_sequential_sweep import points_of
 from tests.flows.simulated_sweep import nodesweep_run
@@ -75,54 +77,36 @@ def config_of(served: SimpleNamespace, pipeline_config: Configs) -> Configs:
     return make
 
 
-def test_confirm_runs_the_one_job_that_settles_it(
+def test_each_confirm_runs_the_one_job_that_settles_it(
     served: SimpleNamespace, config_of: Configs, tmp_path: Path
 ) -> None:
-    """A second count is confirmed without the report on this machine."""
+    """After a command that was cut off before its report, the next one runs no other count; a
+    second count is confirmed without the report on this machine."""
     config = config_of()
-    done = nodesweep_run(config, tmp_path, "--confirm", "--log-format", "json")
-    assert done.exit_code == 0, done.output
-    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+
+    def confirm(*options: str) -> Result:
+        done = nodesweep_run(config, tmp_path, "--confirm", *options)
+        assert done.exit_code == 0, done.output
+        return done
+
+    lines = confirm("--log-format", "json").stderr.splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
     sweep = next(each["sweep"] for each in events if each["event"] == "confirming")
     assert points_of(served, sweep) == [*BASE, (8, 1)]
-    written = json.loads((tmp_path / "reports" / sweep / "report.json").read_text())
+    path = tmp_path / "reports" / sweep / "report.json"
+    written = json.loads(path.read_text())
     assert [row["nodes"] for row in written["summary"]] == [1, 2, 8]
     assert [each["nodes"] for each in written["prediction"]["counts"]] == [4]
     [check] = written["prediction"]["checked"]
     assert check["nodes"] == 8 and check["measured"] == [pytest.approx(32.9375)]
     again, _ = report_sweep(sweep, config)  # its record knows of no confirmed count
     assert [row.nodes for row in again.summary] == [1, 2, 8]
+    path.write_text(json.dumps({**written, "summary": written["summary"][:2]}))  # cut off before it
+    assert "repeat the command" in confirm("--resume", sweep).stderr
+    assert points_of(served, sweep) == [*BASE, (8, 1)]
     shutil.rmtree(tmp_path / "reports")
-    then = nodesweep_run(config, tmp_path, "--resume", sweep, "--confirm")
-    assert then.exit_code == 0, then.output
+    confirm("--resume", sweep)
     assert points_of(served, sweep) == [*BASE, (4, 1), (8, 1)]
-
-
-def test_the_smallest_counts_are_run_and_the_confirming_run_of_a_cut_off_command_is_the_only_one(
-    served: SimpleNamespace, config_of: Configs, tmp_path: Path
-) -> None:
-    config = config_of()
-    first = scaling_benchmark(config)
-    assert points_of(served, first.sweep_id) == BASE
-    assert (first.planned_points, first.missing_points) == (4, 0)
-    report = first.report
-    assert [row.nodes for row in report.summary] == [1, 2] and report.recommendation is None
-    assert report.prediction is not None
-    assert [each.nodes for each in report.prediction.counts] == [4, 8]
-    for count, seconds in zip(report.prediction.counts, (25.75, 12.94), strict=True):
-        assert count.interval is not None and count.interval.contains(seconds * 1.005)
-    shown = (first.folder / "report.json").read_bytes()
-    sweep = config.sweep.model_copy(update={"confirm": 8})
-    confirming = config.model_copy(update={"sweep": sweep})
-    scaling_benchmark(confirming, sweep_id=first.sweep_id, resume=True, as_started=True)
-    (first.folder / "report.json").write_bytes(shown)  # cut off before its report
-    again = ("--resume", first.sweep_id, "--confirm")
-    done = nodesweep_run(config, tmp_path, *again)
-    assert done.exit_code == 0, done.output
-    assert "repeat the command" in done.stderr
-    assert points_of(served, first.sweep_id) == [*BASE, (8, 1)]
-    assert nodesweep_run(config, tmp_path, *again).exit_code == 0
-    assert points_of(served, first.sweep_id) == [*BASE, (4, 1), (8, 1)]
 
 
 def test_a_sweep_begun_before_short_runs_resumes_with_whole_ones(
@@ -152,7 +136,7 @@ def test_a_sweep_begun_before_short_runs_resumes_with_whole_ones(
 
 
 @pytest.mark.pages
-def test_what_was_measured_is_shown_if_the_confirming_run_is_refused(
+def test_the_smallest_counts_are_run_and_shown_if_the_confirming_run_is_refused(
     served: SimpleNamespace, config_of: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_dear(config: BenchmarkConfig, *_: Any) -> BenchmarkConfig:
@@ -163,6 +147,13 @@ def test_what_was_measured_is_shown_if_the_confirming_run_is_refused(
     done = nodesweep_run(config_of(), tmp_path, "--confirm")
     assert done.exit_code == 3 and "sweep.budget_usd" in done.stderr
     assert "report.html" in done.stdout
+    report = parse_report((tmp_path / "reports" / "latest" / "report.json").read_bytes(), "here")
+    assert points_of(served, report.sweep_id) == BASE
+    assert [row.n for row in report.summary] == [2, 2] and report.recommendation is None
+    assert report.prediction is not None
+    assert [each.nodes for each in report.prediction.counts] == [4, 8]
+    for count, seconds in zip(report.prediction.counts, (25.75, 12.94), strict=True):
+        assert count.interval is not None and count.interval.contains(seconds * 1.005)
 
 
 def test_a_program_that_shows_nothing_is_measured_only(

@@ -106,7 +106,6 @@ def test_a_sweep_that_crashed_ends_with_the_jobs_and_predictions_of_each_type(
     assert written["recommendation"] is None
 
 
-@pytest.mark.pages
 def test_a_type_that_lacks_memory_on_2_nodes_leaves_the_other_its_predictions(
     served: SimpleNamespace, config_of: Configs
 ) -> None:

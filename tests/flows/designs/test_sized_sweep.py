@@ -46,12 +46,13 @@ def test_sweep_whose_first_run_failed_starts_no_other_and_goes_on_by_resume(
 ) -> None:
     fault = {"fault": "internal_error", "after_seconds": 1, "jobs": "*-n1-r1-a1-*"}
     with simulated(fault, model=MODEL) as served:
-        config = sweep_config(served, training=SIZED, sweep={"max_attempts": 1})
+        sweep = {"node_counts": [1, 2], "max_attempts": 1}
+        config = sweep_config(served, training=SIZED, sweep=sweep)
         first = measure(config)
         assert ledger(served) == [(1, 1, "Failed")]
-        assert first.missing_points == 3
+        assert first.missing_points == 2
         resumed = scaling_benchmark(config, sweep_id=first.sweep_id)
-        assert [status for *_, status in ledger(served)] == ["Failed", *["Completed"] * 3]
+        assert [status for *_, status in ledger(served)] == ["Failed", *["Completed"] * 2]
     assert resumed.missing_points == 0
 
 

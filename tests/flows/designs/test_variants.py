@@ -44,7 +44,6 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[str, str | None]]
     return sorted(jobs)
 
 
-@pytest.mark.pages
 def test_every_variant_at_every_count_and_one_report(
     simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,10 +104,9 @@ def test_a_predicted_change_is_tried_and_compared_with_its_prediction(
     served.engine.programs['"waiting"'] = waiting_for_data
     given = {"program": "waiting", "num_workers": 1}
     training = {"hyperparameters": given, "batch": None, "learning_rate": None}
-    config = pipeline_config(
-        "waiting", training=training, sweep={"node_counts": [1, 4], "repeats": 3}
-    )
-    before = scaling_benchmark(config).report
+    sweep = {"node_counts": [1, 4]}
+    before = scaling_benchmark(pipeline_config("waiting", training=training, sweep=sweep)).report
+    config = pipeline_config("waiting", training=training, sweep={**sweep, "repeats": 3})
     trial = find_trial(before, config)
     assert trial is not None and trial.settings == {"training.hyperparameters.num_workers": 2}
     result = scaling_benchmark(BenchmarkConfig.model_validate(trial.config_of(config)))

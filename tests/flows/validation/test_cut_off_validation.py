@@ -76,10 +76,13 @@ def cut_off(
     return make
 
 
-def test_resume_adopts_the_job_that_runs(
+def test_resume_of_the_same_config_adopts_the_job_that_runs(
     served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]]
 ) -> None:
     config, sweep = cut_off(1)
+    with pytest.raises(PreflightRefused, match="a different config"):
+        other = config.model_copy(update={"name": "another"})
+        scaling_benchmark(other, sweep_id=sweep, resume=True)
     served.go = True
     result = scaling_benchmark(config, sweep_id=sweep, resume=True)
     assert result.sweep_id == sweep and result.missing_points == 0
@@ -88,11 +91,15 @@ def test_resume_adopts_the_job_that_runs(
     assert result.report.provenance["dataset_validation"]["job"] == job
 
 
-def test_resume_without_an_id_finds_it(
-    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]]
+def test_its_log_is_shown_while_it_runs_and_a_resume_without_an_id_finds_it(
+    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]], tmp_path: Path
 ) -> None:
     # a config of its own, so that no other test's sweep is the latest
     config, sweep = cut_off(2, name="cut-off")
+    place = ["--config", str(write_config(config, tmp_path))]
+    shown = ["v1 algo-1 waits", "v1 algo-2 waits"]
+    wait_until(lambda: sorted(lines_of(sweep, "--validation", *place)[1]) == shown)
+    assert not (Path(config.report.directory) / sweep / "logs").exists(), "it has not ended"
     served.go = True
     assert scaling_benchmark(config, resume=True).sweep_id == sweep
     assert list(processing_jobs(served, sweep).values()) == ["Completed"]
@@ -122,27 +129,6 @@ def test_a_new_sweep_names_the_one_that_was_left(
     assert left not in caplog.text, "the latest one is done"
 
 
-def test_its_log_is_shown_while_it_runs(
-    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]], tmp_path: Path
-) -> None:
-    config, sweep = cut_off(6)
-    place = ["--config", str(write_config(config, tmp_path))]
-    shown = ["v1 algo-1 waits", "v1 algo-2 waits"]
-    wait_until(lambda: sorted(lines_of(sweep, "--validation", *place)[1]) == shown)
-    assert not (Path(config.report.directory) / sweep / "logs").exists(), "it has not ended"
-    assert stop_sweep(sweep, config)
-
-
-def test_another_config_does_not_go_on_with_it(
-    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]]
-) -> None:
-    config, sweep = cut_off(3)
-    other = config.model_copy(update={"name": "another"})
-    with pytest.raises(PreflightRefused, match="a different config"):
-        scaling_benchmark(other, sweep_id=sweep, resume=True)
-    assert stop_sweep(sweep, config)
-
-
 def test_what_was_stopped_is_not_gone_on_with(
     served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]]
 ) -> None:
@@ -162,11 +148,12 @@ def test_jobs_that_were_stopped_are_no_attempts(
     spark_config: Configs,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Interrupted three times, with two attempts allowed: the fourth run still gets its verdict;
-    jobs that failed count.
+    """Interrupted twice, with one attempt allowed: the third run still gets its verdict; a job
+    that failed counts.
     """
 
-    config = spark_config(endless_program, sweep={"node_counts": [1], "max_attempts": 2})
+    once = {"node_counts": [1], "max_attempts": 1}
+    config = spark_config(endless_program, sweep=once)
     sweep = names.sweep_id(config, datetime(2026, 12, 5, tzinfo=UTC))
     real = validation.watch_validation_job
 
@@ -177,14 +164,13 @@ def test_jobs_that_were_stopped_are_no_attempts(
 
     with monkeypatch.context() as patched:
         patched.setattr(validation, "watch_validation_job", interrupted)
-        for number in range(1, 4):
+        for number in range(1, 3):
             with pytest.raises(CancelledRun):
                 begin_as(config, sweep)
             assert len(processing_jobs(served, sweep)) == number
-    for _ in range(2):
-        with pytest.raises(ValidationJobFailed):
-            begin_as(spark_config(failing, sweep={"node_counts": [1], "max_attempts": 2}), sweep)
-    statuses = sorted(processing_jobs(served, sweep).values())
-    assert statuses == ["Failed", "Failed", "Stopped", "Stopped", "Stopped"]
     with pytest.raises(ValidationJobFailed):
-        begin_as(spark_config(good, sweep={"node_counts": [1], "max_attempts": 2}), sweep)
+        begin_as(spark_config(failing, sweep=once), sweep)
+    statuses = sorted(processing_jobs(served, sweep).values())
+    assert statuses == ["Failed", "Stopped", "Stopped"]
+    with pytest.raises(ValidationJobFailed):
+        begin_as(spark_config(good, sweep=once), sweep)

@@ -129,39 +129,12 @@ def processing_jobs(served: SimpleNamespace, sweep: str) -> dict[str, str]:
     return {one["ProcessingJobName"]: one["ProcessingJobStatus"] for one in listed}
 
 
-def test_from_the_job_to_the_report(
-    served: SimpleNamespace, spark_config: Configs, caplog: pytest.LogCaptureFixture, quiet: None
-) -> None:
-    caplog.set_level(logging.INFO, "nodesweep")
-    config = spark_config(good)
-    result = scaling_benchmark(config)
-    [(name, status)] = processing_jobs(served, result.sweep_id).items()
-    assert status == "Completed"
-    recorded = result.report.provenance["dataset_validation"]
-    assert recorded["job"] == name and recorded["engine"] == "spark"
-    assert recorded["instance_count"] == 2 and recorded["billed_seconds"] >= 0
-    assert recorded["usd"] is None, "an emulated node has no price"
-    job = served.sagemaker.describe_processing_job(ProcessingJobName=name)
-    assert job["AppSpecification"]["ContainerEntrypoint"] == [
-        "smspark-submit",
-        "/opt/nodesweep/validate_dataset.py",
-    ]
-    tags = served.sagemaker.list_tags(ResourceArn=job["ProcessingJobArn"])["Tags"]
-    assert {"Key": names.TAG_SWEEP_ID, "Value": result.sweep_id} in tags
-    said = "\n".join(record.getMessage() for record in caplog.records)
-    assert "dataset.validation.engine" in said
-    states = [r for r in caplog.records if getattr(r, "about", None) and r.about.job == name]
-    assert [state.about.stage for state in states] == ["dataset"] * len(states)
-    assert states[-1].about.facts["state"] == "Completed"
-    assert "3 rows" in said
-
-
 def test_data_that_break_an_expectation_stop_the_run(spark_config: Configs) -> None:
     with pytest.raises(DatasetRefused, match="min_rows"):
         scaling_benchmark(spark_config(broken))
 
 
-def test_an_object_that_the_job_may_not_read_is_named_and_asked_for_again_by_a_retry(
+def test_an_object_that_the_job_may_not_read_is_asked_for_again_by_a_retry_and_a_verdict_is_kept(
     served: SimpleNamespace, spark_config: Configs
 ) -> None:
     config = spark_config(unable)
@@ -169,7 +142,13 @@ def test_an_object_that_the_job_may_not_read_is_named_and_asked_for_again_by_a_r
     with pytest.raises(DatasetRefused, match=r"s3://raw/tables/a\.parquet"):
         begin_as(config, sweep)
     begin_as(spark_config(good), sweep)
-    assert list(processing_jobs(served, sweep).values()) == ["Completed", "Completed"]
+    jobs = processing_jobs(served, sweep)
+    assert list(jobs.values()) == ["Completed", "Completed"]
+    served.s3.delete_object(
+        Bucket=config.platform.bucket, Key=names.sweep_config_key(config.platform.prefix, sweep)
+    )  # as where the run ended before its sweep was recorded
+    begin_as(spark_config(failing), sweep)
+    assert processing_jobs(served, sweep) == jobs
 
 
 def test_a_job_that_fails_says_why_and_starts_nothing_else(
@@ -188,20 +167,6 @@ def test_a_job_that_fails_says_why_and_starts_nothing_else(
 def test_a_job_without_a_verdict_is_no_good_data(spark_config: Configs) -> None:
     with pytest.raises(ValidationJobFailed, match=r"verdict\.json"):
         scaling_benchmark(spark_config(silent))
-
-
-def test_a_retried_run_reads_the_verdict_that_is_there(
-    served: SimpleNamespace, spark_config: Configs
-) -> None:
-    config = spark_config(good)
-    sweep = names.sweep_id(config, datetime(2026, 11, 1, tzinfo=UTC))
-    begin_as(config, sweep)
-    first = processing_jobs(served, sweep)
-    served.s3.delete_object(
-        Bucket=config.platform.bucket, Key=names.sweep_config_key(config.platform.prefix, sweep)
-    )  # as where the run ended before its sweep was recorded
-    begin_as(spark_config(failing), sweep)
-    assert processing_jobs(served, sweep) == first
 
 
 def test_lack_of_room_gets_another_attempt_and_is_named(
@@ -329,26 +294,48 @@ def test_the_log_of_a_failed_job_is_kept_and_its_last_own_lines_are_in_the_messa
     assert lines_of(sweep, "--validation", *place) == (code, lines), "read from the platform"
 
 
-def test_logs_of_the_validation_and_of_the_training_are_told_apart(
-    served: SimpleNamespace, spark_config: Configs, tmp_path: Path
+def test_from_the_job_to_the_report_with_logs_apart_from_those_of_the_training(
+    served: SimpleNamespace,
+    spark_config: Configs,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    quiet: None,
 ) -> None:
-    """By size, Spark is taken from the threshold on."""
-
     def judging(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
         say("nodesweep: footers: 3.1 s")
         return good(job, node, say, stop)
 
-    config = spark_config(judging, validation={"engine": "auto", "spark_from_bytes": 1})
     scaling = served.engine.programs['"scaling"']
 
     def training(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
         say("a step")
         scaling(job, node, say, stop)
 
+    caplog.set_level(logging.INFO, "nodesweep")
+    config = spark_config(judging)
     served.engine.programs['"scaling"'] = training
-    sweep = names.sweep_id(config, datetime(2026, 11, 9, tzinfo=UTC))
-    begin_as(config, sweep)
+    result = scaling_benchmark(config)
     served.engine.programs['"scaling"'] = scaling
+    sweep = result.sweep_id
+    [(name, status)] = processing_jobs(served, sweep).items()
+    assert status == "Completed"
+    recorded = result.report.provenance["dataset_validation"]
+    assert recorded["job"] == name and recorded["engine"] == "spark"
+    assert recorded["instance_count"] == 2 and recorded["billed_seconds"] >= 0
+    assert recorded["usd"] is None, "an emulated node has no price"
+    job = served.sagemaker.describe_processing_job(ProcessingJobName=name)
+    assert job["AppSpecification"]["ContainerEntrypoint"] == [
+        "smspark-submit",
+        "/opt/nodesweep/validate_dataset.py",
+    ]
+    tags = served.sagemaker.list_tags(ResourceArn=job["ProcessingJobArn"])["Tags"]
+    assert {"Key": names.TAG_SWEEP_ID, "Value": sweep} in tags
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "dataset.validation.engine" in said
+    states = [r for r in caplog.records if getattr(r, "about", None) and r.about.job == name]
+    assert [state.about.stage for state in states] == ["dataset"] * len(states)
+    assert states[-1].about.facts["state"] == "Completed"
+    assert "3 rows" in said
     place = ["--config", str(write_config(config, tmp_path))]
     of_job = [f"v1 algo-{number} nodesweep: footers: 3.1 s" for number in (1, 2)]
     assert sorted(lines_of(sweep, "--validation", *place)[1]) == of_job

@@ -41,13 +41,12 @@ CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
+SESSION = boto3.Session("a", "b", region_name="us-east-1")
+"""Shared, as by the clients of a local platform."""
+
+
 def client_at(endpoint: str, service: str, config: Config = SOON) -> Any:
-    return client_of(
-        boto3.Session("a", "b", region_name="us-east-1"),
-        service,
-        endpoint_url=endpoint,
-        config=config,
-    )
+    return client_of(SESSION, service, endpoint_url=endpoint, config=config)
 
 
 @pytest.mark.parametrize(
