@@ -44,8 +44,15 @@ class RecordingCli:
         self.calls.append(("remove", label))
 
 
+@pytest.fixture(scope="module")
+def links():
+    """Limits of this machine; finding them starts processes."""
+    return ContainerLinks.find()
+
+
 @pytest.fixture
-def engine(tmp_path):
+def engine(tmp_path, links, monkeypatch):
+    monkeypatch.setattr(ContainerLinks, "find", lambda: links)
     made = ContainerEngine(tmp_path, None, RecordingCli(), "http://127.0.0.1:4570")
     made.room = Room(2, [0, 1], 1 << 50)
     made._slot = SharedSlot(f"\0test-{tmp_path}")

@@ -222,7 +222,7 @@ def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, 
     fragment = hash_of(cuda).removeprefix("--hash=").replace(":", "=")
     link = f'<a href="{cuda.as_uri()}#{fragment}">{cuda.name}</a>'
     (tmp_path / "index.html").write_text(link)
-    cpu = write_wheel(wheels, "torch", "1.0+cpu")
+    write_wheel(wheels, "torch", "1.0+cpu")
     pinned = f"torch==1.0 \\\n    {hash_of(cuda)} \\\n    "
     found = {
         "PIP_NO_INDEX": "1",
@@ -230,17 +230,9 @@ def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, 
         "UV_OFFLINE": "1",
     }
     (context / "Dockerfile").write_text(HASHED)
-    (context / "requirements.txt").write_text(f"{pinned}{hash_of(cpu)}\n")
-    build(store, context, **found)
-    python = store.resolve("tiny:1") / "venv/bin/python"
-    assert (
-        subprocess.check_output([python, "-c", "import torch; print(torch.version)"], text=True)
-        == "1.0+cpu\n"
-    )
-    assert not list(store._venvs.glob("*/torch-download"))
     (context / "requirements.txt").write_text(f"{pinned}--hash=sha256:{'1' * 64}\n")
     with pytest.raises(ImageBuildError, match=r"torch-1\.0\+cpu-"):
-        build(store, context, tag="2", **found)
+        build(store, context, **found)
 
 
 @makes_no_environment

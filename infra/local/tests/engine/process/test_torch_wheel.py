@@ -154,7 +154,10 @@ def install(
 
 
 def test_the_wheel_of_the_cpu_index_is_taken_and_its_bytes_are_said(
-    index: Index, install: Callable[..., tuple[str, list[str]]], lines: list[str]
+    index: Index,
+    install: Callable[..., tuple[str, list[str]]],
+    lines: list[str],
+    store: ProcessImageStore,
 ) -> None:
     cpu = write_wheel(index.cpu, "torch", "1.0+cpu")
     usual = index.usual / "torch-1.0-py3-none-any.whl"
@@ -166,6 +169,7 @@ def test_the_wheel_of_the_cpu_index_is_taken_and_its_bytes_are_said(
     assert not [path for path in index.asked if path.endswith("nvidia-tiny/")]
     assert "[INSTALL torch with uv]" in lines and "[INSTALL torch]" not in lines
     assert not any(line.startswith("uv could") for line in lines)
+    assert not list(store._venvs.glob("*/torch-download"))
 
 
 def test_a_folder_will_do_where_the_cpu_index_does_not_answer_and_pip_where_uv_cant(
