@@ -26,7 +26,7 @@ NOISE = "runs 2%"
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_nothing_alarms_seldom(noise: str) -> None:
-    assert simulate(noise, 3, NOTHING, 20, seed=1).share <= 0.2
+    assert simulate(noise, 3, NOTHING, 10, seed=1).share <= 0.2
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.local.tests.engine.engine_bench import TIMES, Bench, OneImage, write_image
+from sagemaker_emulator.engine.host.ballast import Ballast
 from sagemaker_emulator.engine.host.containment import Containment
 from sagemaker_emulator.engine.host.network import Loopback, Network, find_network
 from sagemaker_emulator.engine.host.port_lock import training_slot
@@ -72,8 +73,9 @@ def bench(
 ) -> Iterator[Bench]:
     """An engine, with the namespaces that this machine allows and without any.
 
-    Tests that don't depend on namespaces are marked `once`.
+    Tests that don't depend on namespaces are marked `once`. No ballast uses the idle CPUs.
     """
+    monkeypatch.setattr(Ballast, "start", lambda ballast: None)
     monkeypatch.setattr(Containment, "find", lambda scratch: containment)
     monkeypatch.setattr(process_engine, "find_network", lambda block, problem: network)
     image = write_image(tmp_path / "image")

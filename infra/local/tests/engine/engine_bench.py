@@ -129,7 +129,7 @@ def tell_end_of_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
 def write_train(image: Path, source: str) -> None:
     """Write a script as the image's `train`."""
     train = image / "venv" / "bin" / "train"
-    train.write_text(f"#!{sys.executable} -u\n{PROLOGUE}\n{textwrap.dedent(source)}")
+    train.write_text(f"#!{sys.executable} -ISu\n{PROLOGUE}\n{textwrap.dedent(source)}")
     train.chmod(0o755)
 
 

@@ -98,28 +98,39 @@ def test_a_job_without_keep_alive_has_no_pool(platform: SimpleNamespace) -> None
 
 
 @pytest.mark.parametrize(
-    ("number", "changes"),
-    enumerate(
-        [
-            {"ResourceConfig": resources(2)},
-            {"ResourceConfig": resources(1, "ml.local.medium")},
-            {"ResourceConfig": {**resources(1), "VolumeSizeInGB": 2}},
-            {"RoleArn": "arn:aws:iam::000000000000:role/OtherRole"},
-            {"VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}},
-            {"EnableInterContainerTrafficEncryption": True},
-            {"EnableNetworkIsolation": True},
-            {"SessionChainingConfig": {"EnableSessionTagChaining": True}},
+    "changes",
+    [
+        {"ResourceConfig": resources(2)},
+        {"ResourceConfig": resources(1, "ml.local.medium")},
+        {"ResourceConfig": {**resources(1), "VolumeSizeInGB": 2}},
+        {"RoleArn": "arn:aws:iam::000000000000:role/OtherRole"},
+        {"VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": []}},
+        {"VpcConfig": {"SecurityGroupIds": [], "Subnets": ["subnet-1"]}},
+        {"EnableInterContainerTrafficEncryption": True},
+        {"EnableNetworkIsolation": True},
+        {"SessionChainingConfig": {"EnableSessionTagChaining": True}},
+    ],
+)
+def test_what_does_not_match(changes: dict[str, Any]) -> None:
+    assert match_key(job_request("a", **kept())) != match_key(job_request("b", **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("role", {"RoleArn": "arn:aws:iam::000000000000:role/OtherRole"}),
+        (
+            "spot",
             {
                 "EnableManagedSpotTraining": True,
                 "StoppingCondition": {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 3600},
             },
-        ]
-    ),
+        ),
+    ],
 )
 def test_what_does_not_match_starts_cold(
-    platform: SimpleNamespace, number: int, changes: dict[str, Any]
+    platform: SimpleNamespace, name: str, changes: dict[str, Any]
 ) -> None:
-    name = f"other-{number}"
     run_job(platform, f"{name}-a", **kept())
     run_job(platform, f"{name}-b", **changes)
     assert pool(platform, f"{name}-a")["Status"] == "Available"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -44,13 +45,37 @@ class RecordingCli:
         self.calls.append(("remove", label))
 
 
+@pytest.fixture(scope="module")
+def links():
+    """Limits of this machine; finding them starts processes."""
+    return ContainerLinks.find()
+
+
+START_REAPER = ContainerEngine._start_reaper
+
+
 @pytest.fixture
-def engine(tmp_path):
+def engine(tmp_path, links, monkeypatch):
+    """An engine whose reaper, which outlives it, removes nothing."""
+    monkeypatch.setattr(ContainerLinks, "find", lambda: links)
+    cat = functools.partial(subprocess.Popen, "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    monkeypatch.setattr(ContainerEngine, "_start_reaper", lambda _: cat())
     made = ContainerEngine(tmp_path, None, RecordingCli(), "http://127.0.0.1:4570")
     made.room = Room(2, [0, 1], 1 << 50)
     made._slot = SharedSlot(f"\0test-{tmp_path}")
     yield made
     made.close()
+
+
+def test_containers_are_removed_when_the_platform_has_ended(engine, tmp_path):
+    program = tmp_path / "podman"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    program.chmod(0o755)
+    engine._cli.program = str(program)
+    START_REAPER(engine).communicate()
+    assert f"--filter label={container_engine._OWNER_LABEL}={engine._owner}" in (
+        (tmp_path / "calls").read_text()
+    )
 
 
 def options(engine, job):

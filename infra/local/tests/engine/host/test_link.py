@@ -51,7 +51,7 @@ def possible() -> None:
 def on_a_machine_of_its_own(source: str) -> Any:
     program = PROLOGUE.format(root=network.IMPORT_ROOT) + source
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, "-c", program],
+        ["unshare", "--net", sys.executable, "-ISc", program],
         capture_output=True,
         text=True,
         timeout=600,

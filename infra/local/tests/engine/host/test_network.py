@@ -276,7 +276,7 @@ def test_connections_on_the_loopback_of_two_networks_are_not_one(make):
         for host in plan_of()["addresses"]:
             running.append(
                 subprocess.Popen(
-                    [sys.executable, "-c", program],
+                    [sys.executable, "-ISc", program],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     preexec_fn=lambda host=host: job.enter(host),
@@ -302,7 +302,7 @@ def test_nodes_that_meet_over_the_switch_are_connected(make):
     try:
         for host, program in programs.items():
             running[host] = subprocess.Popen(
-                [sys.executable, "-c", program],
+                [sys.executable, "-ISc", program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 preexec_fn=lambda host=host: job.enter(host),

@@ -6,7 +6,6 @@ import fcntl
 import importlib.metadata
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,8 @@ def store(tmp_path):
 def copied_environments(tmp_path_factory, monkeypatch):
     """Make builds copy the environment that the first build of all workers creates.
 
-    Creating one takes several seconds of CPU time, most of them to compile pip. The copied one has
-    the compiled pip of these tests' environment.
+    Creating one takes several seconds of CPU time, most of them to compile pip. The copied one
+    links to the compiled pip of these tests' environment.
     """
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
@@ -45,19 +44,16 @@ def copied_environments(tmp_path_factory, monkeypatch):
                 shutil.rmtree(made, ignore_errors=True)  # left by a worker that was killed
                 without_pip = [*argv[:-1], "--without-pip", str(made)]
                 command(self, phase, without_pip, environment, folder, lock_fd)
-                copy_pip(made)
+                link_pip(made)
                 is_made.write("yes")
         installer._copy_venv(made, Path(argv[-1]))
 
     monkeypatch.setattr(BuildRun, "command", run)
 
 
-def copy_pip(venv):
-    """Copy the pip that these tests' environment has into another environment."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = venv / "lib" / version / "site-packages"
-    for file in importlib.metadata.distribution("pip").files:
-        if ".." not in file.parts:  # no script
-            target = packages / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file.locate(), target)
+def link_pip(venv):
+    """Link the pip that these tests' environment has into another environment."""
+    [packages] = venv.glob("lib/python3*/site-packages")
+    pip = importlib.metadata.distribution("pip")
+    for name in {file.parts[0] for file in pip.files} - {".."}:  # no script
+        (packages / name).symlink_to(pip.locate_file(name))

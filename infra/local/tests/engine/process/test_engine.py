@@ -25,6 +25,7 @@ from sagemaker_emulator.engine.process.engine import ProcessEngine
 from sagemaker_emulator.engine.run import exclusive_engine
 from sagemaker_emulator.engine.run.job_run import JobRun
 from sagemaker_emulator.engine.run.node_environment import node_environment
+from sagemaker_emulator.engine.run.node_files import make_working_folder
 from sagemaker_emulator.interfaces import AccessKey, Node
 
 KEY = AccessKey("LOCALNODE0", "of-the-node")
@@ -45,6 +46,7 @@ def test_nodes_find_each_other_and_run_to_the_end(bench):
     assert "print('trained')" in bench.said("algo-2")[1]
 
 
+@once
 def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
     for name in ("AWS_SECRET_ACCESS_KEY", "PREFECT_API_KEY", "PYTHONPATH", "VIRTUAL_ENV"):
         monkeypatch.setenv(name, "of-the-server")
@@ -79,6 +81,7 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
     assert seen["PATH"].startswith(f"{bench.image}/venv/bin:")
 
 
+@once
 def test_a_process_node_may_read_what_the_platforms_user_may(bench, tmp_path):
     """Processes are not a security boundary (docs/security.md)."""
     (tmp_path / "aws-credentials").write_text("of the platform")
@@ -182,7 +185,7 @@ def test_stop_lets_the_program_save(bench):
         "def save(*_): time.sleep(0.3); print('saved', flush=True); sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, save); print('up', flush=True); time.sleep(600)"
     )
-    bench.program(f"sys.exit(subprocess.run([sys.executable, '-c', {child!r}]).returncode)")
+    bench.program(f"sys.exit(subprocess.run([sys.executable, '-ISc', {child!r}]).returncode)")
     bench.wait(stop_term_seconds=HANG_SECONDS)
     result = bench.run(nodes=2, on_line=bench.stop_on("up"))
     assert (result.stopped, result.failed_host) == (True, None)
@@ -196,9 +199,10 @@ def test_stop_kills_what_ignores_it(bench):
     assert result.exits[0].stopped_by_platform
 
 
+@once
 def test_deadline(bench):
     bench.program(WAIT_FOR_EVER)
-    result = bench.run(seconds=0.7)
+    result = bench.run(seconds=0.3)
     assert (result.timed_out, result.stopped, result.failed_host) == (True, False, None)
 
 
@@ -253,6 +257,7 @@ def test_log_sink_that_fails_does_not_hang_the_nodes(bench):
         bench.run(on_line=on_line)
 
 
+@once
 def test_quota_is_in_force_from_the_start(bench):
     """Usage is measured over a second, or longer if a duty cycle was late and must compensate for
     overuse.
@@ -277,24 +282,21 @@ def test_job_with_its_own_code_finds_the_images_too(bench):
     assert [path.name for path in (node.opt_ml / "code").iterdir()] == ["train.py"]
 
 
-@pytest.mark.parametrize(
-    ("workdir", "expected"),
-    [
-        (None, "home"),
-        ("/", "home"),
-        ("/usr", "home"),
-        ("/opt/ml/code", "ml/code"),
-        ("/opt/ml/new", "ml/new"),
-        ("/opt/own", "files/opt/own"),
-    ],
-)
-def test_train_starts_in_the_images_folder(bench, workdir, expected):
+def test_train_starts_in_the_images_folder(bench):
     (bench.image / "files/opt/own").mkdir(parents=True)
-    record = {"environment": {}} | ({"folder": workdir} if workdir else {})
-    (bench.image / "image.json").write_text(json.dumps(record))
+    (bench.image / "image.json").write_text('{"environment": {}, "folder": "/opt/own"}')
     bench.program("print(os.getcwd())")
     bench.run()
-    assert bench.said("algo-1") == [str(bench.nodes[0].opt_ml.parent / expected)]
+    [node] = bench.nodes
+    assert bench.said("algo-1") == [f"{node.opt_ml.parent}/files/opt/own"]
+    for workdir, expected in {
+        "/": "home",
+        "/usr": "home",
+        "/opt/ml/code": "ml/code",
+        "/opt/ml/new": "ml/new",
+    }.items():
+        assert make_working_folder(workdir, node) == node.opt_ml.parent / expected
+        assert (node.opt_ml.parent / expected).is_dir()
 
 
 @once

@@ -154,7 +154,10 @@ def install(
 
 
 def test_the_wheel_of_the_cpu_index_is_taken_and_its_bytes_are_said(
-    index: Index, install: Callable[..., tuple[str, list[str]]], lines: list[str]
+    index: Index,
+    install: Callable[..., tuple[str, list[str]]],
+    lines: list[str],
+    store: ProcessImageStore,
 ) -> None:
     cpu = write_wheel(index.cpu, "torch", "1.0+cpu")
     usual = index.usual / "torch-1.0-py3-none-any.whl"
@@ -166,12 +169,18 @@ def test_the_wheel_of_the_cpu_index_is_taken_and_its_bytes_are_said(
     assert not [path for path in index.asked if path.endswith("nvidia-tiny/")]
     assert "[INSTALL torch with uv]" in lines and "[INSTALL torch]" not in lines
     assert not any(line.startswith("uv could") for line in lines)
+    assert not list(store._venvs.glob("*/torch-download"))
 
 
-def test_a_folder_of_wheels_will_do_where_the_cpu_index_does_not_answer(
-    index: Index, install: Callable[..., tuple[str, list[str]]], hang: Callable[[], None]
+def test_a_folder_will_do_where_the_cpu_index_does_not_answer_and_pip_where_uv_cant(
+    index: Index,
+    install: Callable[..., tuple[str, list[str]]],
+    hang: Callable[[], None],
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hang()
+    monkeypatch.setattr(installer, "_uv", lambda: ["/bin/false"])
     cpu = write_wheel(index.by_hand, "torch", "1.0+cpu")
     version, told = install(cpu)
     assert version == "1.0+cpu"
@@ -180,16 +189,6 @@ def test_a_folder_of_wheels_will_do_where_the_cpu_index_does_not_answer(
         first.startswith(f"[FETCHED] {cpu.name}: not downloaded, ") and str(index.by_hand) in first
     )
     assert second.startswith("[FETCHED] nothing ")
-
-
-def test_pip_installs_the_wheel_where_uv_cant(
-    index: Index,
-    install: Callable[..., tuple[str, list[str]]],
-    lines: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(installer, "_uv", lambda: ["/bin/false"])
-    assert install(write_wheel(index.cpu, "torch", "1.0+cpu"))[0] == "1.0+cpu"
     assert "[INSTALL torch with uv]" in lines and "[INSTALL torch]" in lines
     assert any(line.startswith("uv could") for line in lines)
 

@@ -16,6 +16,7 @@ from infra.local.tests.engine.engine_bench import (
 )
 from sagemaker_emulator.engine.host import ballast
 from sagemaker_emulator.engine.host.attainment import AttainmentMeter
+from sagemaker_emulator.engine.host.ballast import Ballast
 from sagemaker_emulator.engine.host.capacity import assign_cpus
 from sagemaker_emulator.engine.host.cgroups import CpuQuotas
 from sagemaker_emulator.engine.run.job_run import JobRun, Quota, RunTimes
@@ -29,6 +30,9 @@ print("boot")
 while not (boot / "go").exists(): time.sleep(0.01)
 print("train")
 """
+
+
+START_BALLAST = Ballast.start
 
 
 @pytest.fixture
@@ -80,6 +84,7 @@ def test_quota_is_lifted_when_all_have_measured(barrier_bench, monkeypatch):
 
 @once
 def test_the_cpus_are_kept_busy_while_the_nodes_measure_and_no_longer(barrier_bench, monkeypatch):
+    monkeypatch.setattr(Ballast, "start", START_BALLAST)
     seen = []
     meter = AttainmentMeter.take_reading
 
@@ -95,7 +100,8 @@ def test_the_cpus_are_kept_busy_while_the_nodes_measure_and_no_longer(barrier_be
 
 
 @once
-def test_they_are_idle_again_after_a_failure(barrier_bench):
+def test_they_are_idle_again_after_a_failure(barrier_bench, monkeypatch):
+    monkeypatch.setattr(Ballast, "start", START_BALLAST)
     barrier_bench.program(PROGRAM + "fail('ValueError: boom')\n")
     assert barrier_bench.run(nodes=2).failed_host
     assert not ballast._running
