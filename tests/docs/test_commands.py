@@ -169,9 +169,9 @@ def test_an_installed_package_is_tried(tmp_path: Path) -> None:
     assert template.startswith("AWSTemplateFormatVersion")
 
 
-def test_a_config_is_changed_for_one_run(tmp_path: Path) -> None:
+def test_a_config_is_changed_for_one_run() -> None:
     (options,) = re.findall(r"`(--set [^`]+ --set [^`]+)`", PAGES["config.md"])
-    assert "2 jobs" in (said := run(tmp_path, f"nodesweep plan local {options}"))
+    assert "2 jobs" in (said := nodesweep(f"nodesweep plan local {options}"))
     assert "ml.local.micro" in said
 
 
