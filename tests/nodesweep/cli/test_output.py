@@ -27,6 +27,7 @@ COMPARE_AND_REPORT = """
 import sys
 from nodesweep.cli.main import main
 from nodesweep.scaling.report import render
+assert not {"jinja2", "matplotlib", "pandas"} & set(sys.modules), "imported"
 render._draw_plots = lambda report: ({}, {})
 golden, *report = sys.argv[1:]
 main(["compare", golden, golden], standalone_mode=False)
