@@ -40,6 +40,13 @@ def nodesweep(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
+@pytest.fixture
+def without_pages(without_plots: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the pages of a report empty, where only its report.json is looked at."""
+    for name in ("render_csv", "render_markdown", "_page"):
+        monkeypatch.setattr(f"nodesweep.scaling.report.render.{name}", lambda *_, **__: "")
+
+
 def test_no_line_of_the_help_is_cut_off_at_80_columns() -> None:
     for arguments in (("--help",), ("config", "--help")):
         done = CliRunner().invoke(main, arguments, env={"COLUMNS": "80"})
@@ -137,7 +144,7 @@ def test_anyones_numbers_become_a_report(tmp_path: Path) -> None:
     assert speedups == pytest.approx([1, 1.8, 11 / 3, 22 / 3])
 
 
-@pytest.mark.usefixtures("without_plots")
+@pytest.mark.usefixtures("without_pages")
 def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> None:
     costly = "nodes,train_seconds,cost_usd\n1,5940,40\n2,3300,45\n4,1620,44\n8,810,46\n"
     (tmp_path / "times.csv").write_text(costly)
@@ -182,7 +189,7 @@ def test_goals_that_can_not_be_judged_are_refused(
     assert plain(result.stderr, repository=REPOSITORY, folder=tmp_path) == snapshot
 
 
-@pytest.mark.usefixtures("without_plots")
+@pytest.mark.usefixtures("without_pages")
 def test_goal_and_tolerance_of_the_command_line_judge_the_final_metric(tmp_path: Path) -> None:
     header = "nodes,train_seconds,final_metric"
     (tmp_path / "times.csv").write_text(f"{header}\n1,100,0.90\n2,50,0.95\n4,25,0.87\n")
@@ -202,7 +209,7 @@ def test_goal_and_tolerance_of_the_command_line_judge_the_final_metric(tmp_path:
     assert throughput_only("--goal", "maximize", "--tolerance", "0.04") == []
 
 
-@pytest.mark.usefixtures("without_plots")
+@pytest.mark.usefixtures("without_pages")
 def test_units_that_look_odd_are_confirmed_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text("nodes,train_seconds\n1,100\n2,2.4\n")
 
@@ -250,7 +257,7 @@ def test_an_os_error_names_its_file_if_it_has_one() -> None:
     assert explain(OSError(104, "Connection reset")) == ("Connection reset", 1)
 
 
-@pytest.mark.usefixtures("without_plots")
+@pytest.mark.usefixtures("without_pages")
 def test_a_region_prices_the_nodes_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(
         "nodes,train_seconds,billable_seconds,instance_type\n1,5000,5400,ml.m5.large\n2,2600,2700,ml.m5.large\n"
