@@ -197,20 +197,6 @@ def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodesweep.scaling.report.render.draw_plots", lambda report: {})
 
 
-@pytest.fixture(autouse=True)
-def no_known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the secrets of other tests' configs."""
-    monkeypatch.setattr(
-        nodesweep.scaling.secrets, "_known", nodesweep.scaling.secrets._KnownSecrets()
-    )
-
-
-@pytest.fixture(autouse=True)
-def no_known_silences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget which endpoints were silent: a server of another test may have had the same port."""
-    monkeypatch.setattr(nodesweep.aws.responses, "_SILENCES", {})
-
-
 @pytest.fixture(autouse=True, scope="session")
 def own_prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the prices that this user has read out of the tests, which have a folder of their own.
@@ -230,8 +216,15 @@ def own_prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """Reset the logging that a command sets up for its terminal (nodesweep/cli/session.py)."""
+def nothing_kept() -> Iterator[None]:
+    """Forget the secrets of other tests' configs and which endpoints were silent (a server of
+    another test may have had the same port), and reset the logging that a command sets up for its
+    terminal (nodesweep/cli/session.py).
+
+    One fixture, without monkeypatch, since every test pays for it.
+    """
+    nodesweep.scaling.secrets._known = nodesweep.scaling.secrets._KnownSecrets()
+    nodesweep.aws.responses._SILENCES = {}
     yield
     logger = logging.getLogger("nodesweep")
     logger.handlers, logger.propagate = [], True

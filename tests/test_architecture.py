@@ -74,10 +74,10 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imported_modules(text: str, path: PurePosixPath | Path) -> frozenset[str]:
+def imported_modules(text: str) -> frozenset[str]:
     """Return the modules that a file imports anywhere, with the names after `from … import`."""
     names = set()
-    for node in statements(ast.parse(text, filename=str(path))):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -85,15 +85,15 @@ def imported_modules(text: str, path: PurePosixPath | Path) -> frozenset[str]:
     return frozenset(names)
 
 
-def imported_packages(text: str, path: Path) -> set[str]:
+def imported_packages(text: str) -> set[str]:
     """Return the top-level names of the imported packages, and the folder of those in nodesweep."""
-    names = imported_modules(text, path)
+    names = imported_modules(text)
     return {name.removeprefix("nodesweep.").removeprefix(JUDGE).split(".")[0] for name in names}
 
 
 def test_an_import_of_the_package_counts_by_its_folder() -> None:
     text = "import nodesweep.tasks.jobs\nfrom nodesweep import flows\nfrom boto3.session import x"
-    assert imported_packages(text, Path("x.py")) == {"tasks", "flows", "boto3"}
+    assert imported_packages(text) == {"tasks", "flows", "boto3"}
 
 
 def test_an_import_is_found_in_any_block() -> None:
@@ -110,7 +110,7 @@ def f():
             async def g(self):
                 for i in j: import c
 """
-    assert imported_packages(text, Path("x.py")) == {"a", "b", "c"}
+    assert imported_packages(text) == {"a", "b", "c"}
 
 
 def test_nothing_of_the_package_is_imported_by_the_name_of_its_folder_alone() -> None:
@@ -132,7 +132,7 @@ def problems_of(path: Path) -> list[str]:
     if layer is None:
         return []
     text = path.read_text()
-    imported = imported_packages(text, path)
+    imported = imported_packages(text)
     problems = []
     if upwards := (imported & LAYERS) - ALLOWED[layer]:
         problems.append(f"{layer} may not import {sorted(upwards)}")
@@ -171,7 +171,7 @@ def folder_imports(texts: dict[PurePosixPath, str]) -> dict[str, dict[str, set[s
         return module.split(".") if is_package else module.split(".")[:-1]
 
     for module, path in modules.items():
-        for name in imported_modules(texts[path], path):
+        for name in imported_modules(texts[path]):
             while name and name not in modules:
                 name = name.rpartition(".")[0]
             if not name:

@@ -129,8 +129,6 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 def explain(error: Exception) -> tuple[str, int]:
     """Return (message, exit code) for an error meant for users; re-raise any other error."""
-    import httpx
-    import pydantic
     from botocore.exceptions import BotoCoreError, ClientError
 
     from nodesweep.cli.local_platform import LocalPlatformError
@@ -146,7 +144,6 @@ def explain(error: Exception) -> tuple[str, int]:
         error_code,
         is_bucket_gone,
     )
-    from nodesweep.scaling.analysis.speedup import MixedOutcomesError
     from nodesweep.scaling.measured.table import MeasuredTableError
     from nodesweep.tasks.dataset.validation_report import InvalidExpectations
 
@@ -163,7 +160,7 @@ def explain(error: Exception) -> tuple[str, int]:
         return str(error), BAD_INPUT
     if isinstance(error, PreflightRefused):
         return str(error), PREFLIGHT_REFUSED
-    if isinstance(error, NodesweepError | LocalPlatformError | MixedOutcomesError):
+    if isinstance(error, NodesweepError | LocalPlatformError):
         return str(error), RUN_FAILED
     if isinstance(error, BotoCoreError | ClientError):
         hint = ""
@@ -177,6 +174,17 @@ def explain(error: Exception) -> tuple[str, int]:
                 " start a new sweep: nodesweep run CONFIG"
             )
         return f"AWS call failed: {error}{hint}", RUN_FAILED
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}", RUN_FAILED
+    # imported late, so that the errors above are reported quickly
+    import httpx
+    import pydantic
+
+    from nodesweep.scaling.analysis.speedup import MixedOutcomesError
+
+    if isinstance(error, MixedOutcomesError):
+        return str(error), RUN_FAILED
     prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
     if isinstance(prefect_error, httpx.UnsupportedProtocol | httpx.InvalidURL):
         return f"PREFECT_API_URL is not a valid HTTP URL: {prefect_error}", BAD_INPUT
@@ -203,9 +211,6 @@ def explain(error: Exception) -> tuple[str, int]:
         place = "".join(f"{part}: " for part in first["loc"])
         problem = first["msg"].removeprefix("Value error, ")
         return f"invalid PREFECT_ setting: {place}{problem}", BAD_INPUT
-    if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror or error}", RUN_FAILED
     raise error
 
 

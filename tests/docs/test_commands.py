@@ -160,18 +160,19 @@ def test_tables_are_judged(here: Path) -> None:
     assert printed.count("report: ") == 2
 
 
-def test_an_installed_package_is_tried(tmp_path: Path) -> None:
+def test_an_installed_package_is_tried(here: Path) -> None:
     commands = lines_of("commands.md", *(f"nodesweep {verb}" for verb in ("config", "plan", "run")))
     tried = [command for command in commands if not command.startswith("nodesweep run")]
     assert len(tried) == len(commands) - 1 == 3
-    assert "4 jobs" in (said := run(tmp_path, *tried)) and "ml.local.micro" in said
-    template = (tmp_path / "nodesweep-stack.yaml").read_text()
+    assert "4 jobs" in (said := nodesweep(*tried[:2])) and "ml.local.micro" in said
+    run(here, tried[2])
+    template = (here / "nodesweep-stack.yaml").read_text()
     assert template.startswith("AWSTemplateFormatVersion")
 
 
-def test_a_config_is_changed_for_one_run(tmp_path: Path) -> None:
+def test_a_config_is_changed_for_one_run() -> None:
     (options,) = re.findall(r"`(--set [^`]+ --set [^`]+)`", PAGES["config.md"])
-    assert "2 jobs" in (said := run(tmp_path, f"nodesweep plan local {options}"))
+    assert "2 jobs" in (said := nodesweep(f"nodesweep plan local {options}"))
     assert "ml.local.micro" in said
 
 

@@ -15,6 +15,7 @@ import yaml
 
 import nodesweep
 from nodesweep.cli.commands.plan import plan_of, requests_of
+from nodesweep.cli.main import main
 from nodesweep.configs.load import ConfigError
 from nodesweep.errors import PreflightRefused
 from nodesweep.launch.sagemaker.store import BucketStore
@@ -147,7 +148,13 @@ def test_report_is_read_by_folder_file_and_id(
         assert nodesweep.read_report(named).sweep_id == BEFORE
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_notebook_runs_from_start_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_here(command: list[str], check: bool, stdout: int) -> None:
+        assert command[:3] == [sys.executable, "-m", "nodesweep"]
+        main(command[3:], standalone_mode=False)
+
+    monkeypatch.setattr(subprocess, "run", run_here)
     monkeypatch.chdir(tmp_path)
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     scope: dict[str, Any] = {}

@@ -62,6 +62,7 @@ def test_the_module_runs_in_a_project_with_such_packages(
 FLOWS = """
 import json, os, sys
 sys.path[0] = os.getcwd()  # of `python -m prefect.engine`, too
+import boto3, scipy.optimize, scipy.special  # once for both forks
 from prefect.flows import load_flow_from_entrypoint
 os.chdir(sys.argv[1])  # as the pull step does
 for entrypoints in sys.argv[2:]:
@@ -84,7 +85,7 @@ def loaded(project: Path) -> dict[tuple[str, ...], Loaded]:
     """The modules of the flows, and the imported files of the checkout, by the entrypoints that a
     process started in that folder has loaded.
 
-    Each of them is a fork of one that has imported Prefect.
+    Each of them is a fork of one that has imported Prefect and other packages.
     """
     asked = (BY_NAME, BY_FILE)
     printed = python(project, "-c", FLOWS, str(REPOSITORY), *map(" ".join, asked))

@@ -246,6 +246,8 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
     Raises:
         HistoryError: The file is damaged or has a different schema version.
     """
+    from pandas.api.types import pandas_dtype
+
     try:
         table = pq.read_table(io.BytesIO(body))
     except (pa.ArrowException, OSError) as error:
@@ -270,7 +272,8 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
             f"{origin}: damaged: a column has a different type ({str(error).splitlines()[0]}); "
             "recreate the sweep's report"
         ) from None
-    frame = table.to_pandas().astype({column.name: _DTYPES[column.type] for column in COLUMNS})
+    dtypes = {of_column: pandas_dtype(dtype) for of_column, dtype in _DTYPES.items()}
+    frame = table.to_pandas(types_mapper=dtypes.get)
     used = frame[frame["used"]]
     timed = used["train_seconds"].between(0, math.inf, inclusive="neither")
     if not (timed & used["baseline_nodes"].gt(0)).fillna(False).all():

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +23,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.tasks.report.history import put_history
+from tests.nodesweep.cli.test_output import exit_code, unread
 from tests.nodesweep.scaling.conftest import make_outcome, make_report  # noqa: F401
 from tests.nodesweep.scaling.report.predictions.conftest import (  # noqa: F401
     budget_report,
@@ -185,22 +183,13 @@ def test_node_count_at_which_nothing_completed_any_more_is_exit_code_1(
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_reader_that_has_seen_enough_is_no_error(
-    folders: Callable[..., Path], options: list[str]
+    folders: Callable[..., Path], options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders(report_of(BEFORE))
     folders(report_of(AFTER))
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    program = f"from nodesweep.cli.main import main; main({['compare', BEFORE, AFTER, *options]!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        stdout=write_end,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    os.close(write_end)
-    assert (done.returncode, done.stderr) == (0, "")
+    with unread() as stdout:
+        assert exit_code(stdout, "compare", BEFORE, AFTER, *options) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_other_conditions_are_exit_code_2_until_accepted(
@@ -309,21 +298,6 @@ def test_unreadable_file_is_a_message(
     result = nodesweep("compare", BEFORE, BEFORE)
     assert result.exit_code == 2
     assert result.output == snapshot
-
-
-def test_comparing_files_needs_no_prefect_and_no_aws(
-    folders: Callable[..., Path], tmp_path: Path
-) -> None:
-    before, after = folders(report_of(BEFORE)), folders(report_of(AFTER))
-    program = (
-        "import sys; from nodesweep.cli.main import main\n"
-        f"main(['compare', {str(before)!r}, {str(after)!r}], standalone_mode=False)\n"
-        "print({'prefect', 'boto3', 'pandas', 'matplotlib'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.endswith("set()\n")
 
 
 def test_sweep_that_is_not_here_is_read_from_the_bucket(

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prefect.settings import (
@@ -21,7 +22,7 @@ from prefect.settings import (
 )
 
 from infra.local.tests.platform_client import wait_until
-from nodesweep.cli import prefect_server
+from nodesweep.cli import ephemeral_prefect, prefect_server
 from nodesweep.cli.prefect_server import connect_prefect
 from nodesweep.errors import RunFailed
 from tests.processes.listening import listening_addresses
@@ -128,39 +129,35 @@ def test_server_is_waited_for_as_long_as_it_gets_anywhere(
     assert now[0] == 850.0
 
 
-PROFILE = """active = "own"
-[profiles.own]
-PREFECT_API_URL = "http://127.0.0.1:9/api"
-"""
-
-
-@pytest.mark.parametrize("reason", ["a profile's API", "a home that can't be", "a wrong setting"])
-def test_server_begun_before_it_is_known_to_be_wanted_ends_without_a_word(
-    tmp_path: Path, reason: str
+@pytest.mark.parametrize("reason", ["a profile's API", "a home that can't be"])
+def test_server_that_is_not_wanted_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
+    (tmp_path / "file").touch()
+    changed: dict[Any, Any] = {PREFECT_API_URL: "http://127.0.0.1:9/api"}
+    if reason == "a home that can't be":
+        changed = {PREFECT_HOME: tmp_path / "file" / "below"}
+    monkeypatch.setitem(sys.modules, "prefect.server.api.server", None)  # its import fails
+    defaults = {PREFECT_API_URL, PREFECT_SERVER_DATABASE_CONNECTION_URL} - set(changed)
+    with temporary_settings(changed, restore_defaults=defaults):
+        ephemeral_prefect.serve(0)
+
+
+def test_server_begun_before_a_wrong_setting_is_known_ends_without_a_word(tmp_path: Path) -> None:
     """The command finds the same problem and reports it."""
-    home = tmp_path / "home"
-    home.mkdir()
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
+    wrong = {
+        "PREFECT_HOME": str(tmp_path),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "soon",
     }
-    environment["PREFECT_HOME"] = str(home)
-    if reason == "a profile's API":
-        (home / "profiles.toml").write_text(PROFILE)
-    elif reason == "a wrong setting":
-        environment["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "soon"
-    else:
-        (home / "file").touch()
-        environment["PREFECT_HOME"] = str(home / "file" / "below")
     done = subprocess.run(
         [sys.executable, "-P", prefect_server._PROGRAM, "0"],
-        env=environment,
+        env={**os.environ, **wrong},
         capture_output=True,
         timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert not (home / "prefect.db").exists()
+    assert not (tmp_path / "prefect.db").exists()
 
 
 def test_server_that_fails_while_it_is_stopped_says_nothing() -> None:

@@ -114,7 +114,7 @@ def test_pauses_grow_to_four_times_the_first_until_something_changes(
 
 
 def test_twenty_jobs_at_once_keep_to_the_budget_and_no_end_is_late() -> None:
-    case = Case("20 at once", 200, 20, POLL_SECONDS, (60.0, 600.0), (600.0, 7200.0))
+    case = Case("20 at once", 100, 20, POLL_SECONDS, (60.0, 600.0), (600.0, 7200.0))
     result = run_case(case, seed=1)
     assert result["busiest_minute_calls"] <= MOST_CALLS_IN_A_MINUTE
     # A pause, and a look at each of the others.

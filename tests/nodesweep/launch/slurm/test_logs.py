@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from nodesweep.launch.slurm import logs
 from nodesweep.launch.slurm.logs import NodeLogs
 
@@ -23,7 +25,8 @@ def test_lines_come_once_and_whole(tmp_path: Path) -> None:
     assert str(tmp_path) in log.location
 
 
-def test_a_long_log_comes_in_pieces(tmp_path: Path) -> None:
+def test_a_long_log_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_PIECE_BYTES", 1 << 12)
     line = b"x" * 99 + b"\n"
     number = 3 * logs._PIECE_BYTES // 100
     (tmp_path / "node-0.log").write_bytes(line * number)
@@ -33,7 +36,10 @@ def test_a_long_log_comes_in_pieces(tmp_path: Path) -> None:
     assert found == number and calls >= 3
 
 
-def test_a_line_longer_than_a_piece_does_not_stop_the_reader(tmp_path: Path) -> None:
+def test_a_line_longer_than_a_piece_does_not_stop_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_PIECE_BYTES", 1 << 16)
     (tmp_path / "node-0.log").write_bytes(b"x" * (logs._PIECE_BYTES + 5) + b"\nlast\n")
     log = NodeLogs(tmp_path)
     assert len(texts(log)) == 1 and log.has_more

@@ -288,12 +288,12 @@ def test_a_long_or_hostile_cell_is_cut_and_escaped():
     st.lists(
         st.tuples(st.integers(1, 64), st.floats(1e-6, 1e9)),
         min_size=2,
-        max_size=30,
+        max_size=60,
         unique_by=lambda row: row[0],
     ),
     st.sampled_from(",;\t"),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_times_parse_back_exactly(rows, separator):
     table = "".join(
         f"{nodes}{separator}{seconds!r}\n" for nodes, seconds in [("nodes", "train_seconds"), *rows]
@@ -302,17 +302,16 @@ def test_times_parse_back_exactly(rows, separator):
     assert [(o.nodes, o.clocks.train_seconds) for o in read_measured(table)] == rows
 
 
-@given(st.permutations([(n, r, 100.0 / n + r) for n in (1, 2, 4) for r in (1, 2, 3)]))
-@settings(max_examples=40)
-def test_the_order_of_the_rows_does_not_matter(rows):
-    def facts(table_rows):
-        lines = "".join(f"{nodes},{repeat},{seconds}\n" for nodes, repeat, seconds in table_rows)
-        return {
-            (o.nodes, o.repeat, o.clocks.train_seconds, o.status)
-            for o in read_measured("nodes,repeat,train_seconds\n" + lines)
-        }
+ROWS = [(n, r, 100.0 / n + r) for n in (1, 2, 4) for r in (1, 2, 3)]
 
-    assert facts(rows) == facts(sorted(rows))
+
+@given(st.permutations(ROWS))
+@settings(max_examples=20)
+def test_the_order_of_the_rows_does_not_matter(rows):
+    lines = "".join(f"{nodes},{repeat},{seconds}\n" for nodes, repeat, seconds in rows)
+    read = read_measured("nodes,repeat,train_seconds\n" + lines)
+    assert {(o.nodes, o.repeat, o.clocks.train_seconds) for o in read} == set(ROWS)
+    assert {o.status for o in read} == {"Completed"}
 
 
 def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused(snapshot):

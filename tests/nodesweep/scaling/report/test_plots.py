@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -65,6 +63,13 @@ def texts(plot: bytes) -> list[str]:
     return [element.text or "" for element in ElementTree.fromstring(plot).iter(f"{SVG}text")]
 
 
+def words(drawing: Drawing) -> set[str]:
+    """Return the texts of a plot that is not saved: without its ticks, in a fifth of the time."""
+    from matplotlib.text import Text
+
+    return {text.get_text() for text in drawing.figure.findobj(Text)}
+
+
 def numbers(drawing: Drawing) -> list[str]:
     """Return the alternative text of a plot, with a line per point."""
     return drawing.numbers.split("; ")
@@ -105,15 +110,15 @@ def test_all_four_plots_are_drawn_stand_alone_and_name_the_kind_of_platform(pric
 
 
 def test_text_stays_text_with_title_legend_and_labels(make_outcomes, make_report, snapshot):
-    words = texts(svg(make_report(make_outcomes({1: 99, 2: 55, 4: 27, 8: 13.5})), "speedup"))
-    assert {"1.8x", "3.7x", "7.3x"} <= set(words)
-    assert words == snapshot
+    told = texts(svg(make_report(make_outcomes({1: 99, 2: 55, 4: 27, 8: 13.5})), "speedup"))
+    assert {"1.8x", "3.7x", "7.3x"} <= set(told)
+    assert told == snapshot
 
 
-def test_a_name_with_dollar_signs_is_no_formula(make_outcomes, make_report):
-    report = make_report(make_outcomes({1: 40, 2: 21}, instance_type="ml.$\\frac$.x"))
-    for kind, svg in svgs(report, *FOUR[:3]).items():
-        assert "ml.$\\frac$.x)" in " ".join(texts(svg)), kind
+def test_a_name_is_no_formula_and_no_markup(make_outcomes, make_report):
+    name = 'ml.$\\frac$.<b id="x">&'
+    report = make_report(make_outcomes({1: 40, 2: 21}, instance_type=name))
+    assert f"{name})" in " ".join(texts(svg(report, "speedup")))
 
 
 def test_alternative_texts_have_the_interval(make_outcomes, make_report, snapshot):
@@ -124,8 +129,8 @@ def test_alternative_texts_have_the_interval(make_outcomes, make_report, snapsho
 def test_intervals_are_drawn_from_three_repeats_on(make_outcomes, make_report):
     for repeats, drawn in (([40, 41], False), ([40, 41, 42], True)):
         report = make_report(make_outcomes({1: repeats, 2: [each / 2 for each in repeats]}))
-        for plot in svgs(report, "speedup", "efficiency").values():
-            assert ("95% interval" in texts(plot)) is drawn
+        for kind in ("speedup", "efficiency"):
+            assert ("95% interval" in words(draw(report, kind))) is drawn
 
 
 def test_older_reports_have_intervals_of_lower_levels(make_outcomes, make_report):
@@ -137,12 +142,7 @@ def test_older_reports_have_intervals_of_lower_levels(make_outcomes, make_report
     clocks = rows[1].clocks.model_copy(update={"train": train})
     rows[1] = rows[1].model_copy(update={"clocks": clocks})
     mixed = report.model_copy(update={"summary": tuple(rows)})
-    assert "90 to 95% interval" in texts(svg(mixed, "speedup"))
-
-
-def test_names_with_markup_stay_text(make_outcomes, make_report):
-    report = make_report(make_outcomes({1: 40, 2: 21}, instance_type='<b id="x">&'))
-    assert '<b id="x">&' in " ".join(texts(svg(report, "speedup")))
+    assert "90 to 95% interval" in words(draw(mixed, "speedup"))
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,7 @@ def test_odd_curves_are_drawn(times, make_outcomes, make_report):
     report = make_report(make_outcomes(times, phases={"Training": 5.0}))
     with drawing_style():
         for drawing in draw_plots(report).values():
-            assert texts(to_svg(drawing)) and drawing.numbers
-            assert to_png(drawing, 40).startswith(b"\x89PNG")
+            assert drawing.numbers and to_png(drawing, 40).startswith(b"\x89PNG")
 
 
 def test_a_point_that_failed_is_marked(make_outcomes, make_outcome, make_report):
@@ -214,11 +213,11 @@ def test_points_of_starved_nodes_are_hollow_and_labelled(make_outcome, make_repo
 
 def test_threshold_is_the_configs_or_the_default(make_outcomes, make_report):
     outcomes = make_outcomes({1: 40, 2: 21})
-    assert "75% threshold" in texts(svg(make_report(outcomes), "efficiency"))
+    assert "75% threshold" in words(draw(make_report(outcomes), "efficiency"))
     stricter = load_config(LOCAL, ["report.recommendation.min_efficiency=0.9"])
-    assert "90% threshold" in texts(svg(make_report(outcomes, config=stricter), "efficiency"))
+    assert "90% threshold" in words(draw(make_report(outcomes, config=stricter), "efficiency"))
     of_table = make_report(outcomes, provenance={"limits": {"min_efficiency": 0.9}})
-    assert "90% threshold" in texts(svg(of_table, "efficiency"))
+    assert "90% threshold" in words(draw(of_table, "efficiency"))
 
 
 def test_single_runs_lie_around_the_speedup_where_samples_grow_with_the_nodes():
@@ -283,8 +282,8 @@ def test_without_a_time_to_train_there_is_no_front(make_outcome, make_report):
             metrics={"final_metric": {"name": "a", "value": value, "goal": None}},
         )
 
-    words = texts(svg(make_report([run(1, 0.9, None), run(2, 0.5, 30.0)], price=PRICE), "cost"))
-    assert "throughput only" in words and "Pareto front" not in words
+    drawing = draw(make_report([run(1, 0.9, None), run(2, 0.5, 30.0)], price=PRICE), "cost")
+    assert "throughput only" in words(drawing) and "Pareto front" not in words(drawing)
 
 
 def test_no_phases_no_plot_of_them(make_outcomes, make_report):
@@ -309,14 +308,6 @@ def test_labels_are_spaced_and_items_thinned():
     assert spaced([7, 8]) == [8]
     assert evenly_spaced([1, 2, 3], 3) == [1, 2, 3]
     assert evenly_spaced(list(range(10)), 4) == [0, 3, 6, 9]
-
-
-def test_importing_the_renderers_imports_no_slow_library():
-    code = (
-        "import sys, nodesweep.scaling.report.render;"
-        " sys.exit(bool({'matplotlib', 'jinja2', 'pandas'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=300, check=False).returncode == 0
 
 
 def boxes(drawing) -> dict[str, tuple[float, float, float, float]]:

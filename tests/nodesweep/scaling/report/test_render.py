@@ -314,11 +314,6 @@ def test_rates_are_told_per_sample_in_every_form(make_outcomes, make_report):
     assert "<dd>1 node, 2 ms per sample</dd>" in render_html(report)
 
 
-@pytest.mark.usefixtures("pages_with_saved_plots")
-def test_rendering_twice_gives_the_same_bytes(hostile):
-    assert render_files(hostile) == render_files(hostile)
-
-
 def test_failed_run_shows_its_node_and_the_last_lines_of_that_node_apart(
     make_outcomes, make_outcome, make_report
 ):
@@ -345,8 +340,11 @@ def test_interruptions_stand_beside_the_status_of_a_run(
 
 
 @pytest.mark.usefixtures("pages_with_saved_plots")
-def test_plots_are_files_and_pictures_of_the_markdown_where_it_is_given_them(reference):
+def test_plots_are_files_of_the_same_bytes_and_pictures_of_the_markdown_where_it_is_given_them(
+    reference,
+):
     files = render_files(reference)
+    assert render_files(reference) == files
     plots = {
         names.plot_name(kind, ending)
         for kind in ("speedup", "efficiency", "cost")
