@@ -225,7 +225,7 @@ def pipeline_config(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "image").mkdir()
-    (tmp_path / "image" / "Dockerfile").write_text(f"FROM scratch\nLABEL time={time.time_ns()}\n")
+    (tmp_path / "image" / "Dockerfile").write_text("FROM scratch\n")
     pd.DataFrame({"label": [0, 1, 2]}).to_parquet(tmp_path / "data" / "a.parquet")
 
     def make(program: str, **sections: Any) -> BenchmarkConfig:

@@ -4,7 +4,9 @@ completed work is lost."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +34,12 @@ Configs = Callable[..., BenchmarkConfig]
 def broken(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
     say("train.py: error: unrecognized arguments: --epochs 3")
     raise ValueError("ExecuteUserScriptError: ExitCode 2")
+
+
+@pytest.fixture(autouse=True)
+def new_code(pipeline_config: Configs, tmp_path: Path) -> None:
+    """An image that the platform has not run yet, whatever the tests before did."""
+    (tmp_path / "image" / "Dockerfile").write_text(f"FROM scratch\nLABEL time={time.time_ns()}\n")
 
 
 class Steps:
@@ -79,7 +87,6 @@ def nodes_of_jobs(served: SimpleNamespace, sweep: str) -> list[int]:
     return [int(job["TrainingJobName"].removeprefix(f"{sweep}-n").split("-")[0]) for job in jobs]
 
 
-@pytest.mark.pages
 def test_program_that_can_not_run_costs_one_small_job(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:
