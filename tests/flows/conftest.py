@@ -269,6 +269,12 @@ def pipeline_config(
 
 
 @pytest.fixture
+def new_image(pipeline_config: Callable[..., BenchmarkConfig], tmp_path: Path) -> None:
+    """Let the run build an image that no earlier test of the module has built or run."""
+    (tmp_path / "image" / "Dockerfile").write_text(f"FROM scratch\nLABEL time={time.time_ns()}\n")
+
+
+@pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the command's log handler, whose terminal ends with the test."""
     root = logging.getLogger("nodesweep")

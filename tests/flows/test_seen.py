@@ -164,6 +164,7 @@ def test_an_object_in_aws_is_shown_by_its_console() -> None:
 
 
 @pytest.mark.drawn
+@pytest.mark.usefixtures("new_image")
 def test_views_are_told_the_stages_the_points_and_how_each_ended(
     served: SimpleNamespace,
     pipeline_config: Callable[..., BenchmarkConfig],

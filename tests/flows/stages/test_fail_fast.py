@@ -4,9 +4,7 @@ completed work is lost."""
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,19 +25,13 @@ from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.conftest import train
 from tests.flows.simulated_sweep import measure
 
-pytestmark = pytest.mark.usefixtures("prefect")
+pytestmark = pytest.mark.usefixtures("prefect", "new_image")
 Configs = Callable[..., BenchmarkConfig]
 
 
 def broken(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
     say("train.py: error: unrecognized arguments: --epochs 3")
     raise ValueError("ExecuteUserScriptError: ExitCode 2")
-
-
-@pytest.fixture(autouse=True)
-def new_code(pipeline_config: Configs, tmp_path: Path) -> None:
-    """An image that the platform has not run yet, whatever the tests before did."""
-    (tmp_path / "image" / "Dockerfile").write_text(f"FROM scratch\nLABEL time={time.time_ns()}\n")
 
 
 class Steps:
