@@ -225,7 +225,7 @@ def pipeline_config(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "image").mkdir()
-    (tmp_path / "image" / "Dockerfile").write_text(f"FROM scratch\nLABEL time={time.time_ns()}\n")
+    (tmp_path / "image" / "Dockerfile").write_text("FROM scratch\n")
     pd.DataFrame({"label": [0, 1, 2]}).to_parquet(tmp_path / "data" / "a.parquet")
 
     def make(program: str, **sections: Any) -> BenchmarkConfig:
@@ -266,6 +266,12 @@ def pipeline_config(
     ]:
         with suppress(served.sagemaker.exceptions.ClientError):  # it may have ended
             served.sagemaker.stop_training_job(TrainingJobName=job["TrainingJobName"])
+
+
+@pytest.fixture
+def new_image(pipeline_config: Callable[..., BenchmarkConfig], tmp_path: Path) -> None:
+    """Let the run build an image that no earlier test of the module has built or run."""
+    (tmp_path / "image" / "Dockerfile").write_text(f"FROM scratch\nLABEL time={time.time_ns()}\n")
 
 
 @pytest.fixture

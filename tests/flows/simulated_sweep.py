@@ -92,7 +92,7 @@ def held_jobs() -> Iterator[threading.Event]:
 
     def held(job: VirtualExecution[Any], seconds: float) -> None:
         deadline = time.monotonic() + HANG_SECONDS
-        while not (let_go.wait(0.01) or job._stop.is_set() or time.monotonic() > deadline):
+        while not (let_go.wait(0.05) or job._stop.is_set() or time.monotonic() > deadline):
             pass
         let_pass(job, seconds)
 

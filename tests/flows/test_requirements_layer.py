@@ -55,6 +55,7 @@ def sent(served: SimpleNamespace, result: SweepResult) -> tuple[str, list[str]]:
         return job["AlgorithmSpecification"]["TrainingImage"], sorted(archive.getnames())
 
 
+@pytest.mark.usefixtures("new_image")
 def test_a_second_sweep_builds_and_sends_nothing_and_a_changed_requirement_is_a_change(
     served: SimpleNamespace, pipeline_config: Configs, code: Path
 ) -> None:

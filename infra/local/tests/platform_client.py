@@ -197,7 +197,7 @@ def wait_until(condition: Callable[[], Any], deadline_seconds: float = 300.0) ->
     while not (value := condition()):
         assert time.monotonic() < deadline, "the deadline passed"
         time.sleep(pause_seconds)
-        pause_seconds = min(1.2 * pause_seconds, 0.1)
+        pause_seconds = min(1.5 * pause_seconds, 0.1)
     return value
 
 

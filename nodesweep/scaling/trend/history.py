@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -236,6 +237,14 @@ def write_history(
     return buffer.getvalue()
 
 
+@cache
+def _dtypes() -> dict[Any, Any]:
+    """Return pandas' types of COLUMNS, except for times, which are converted without one."""
+    from pandas.api.types import pandas_dtype
+
+    return {kind: pandas_dtype(name) for kind, name in _DTYPES.items() if kind != _TIME}
+
+
 def parse_history(body: bytes, origin: str) -> DataFrame:
     """Return the rows of a Parquet file, with the columns of COLUMNS.
 
@@ -246,8 +255,6 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
     Raises:
         HistoryError: The file is damaged or has a different schema version.
     """
-    from pandas.api.types import pandas_dtype
-
     try:
         table = pq.read_table(io.BytesIO(body))
     except (pa.ArrowException, OSError) as error:
@@ -272,8 +279,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
             f"{origin}: damaged: a column has a different type ({str(error).splitlines()[0]}); "
             "recreate the sweep's report"
         ) from None
-    dtypes = {of_column: pandas_dtype(dtype) for of_column, dtype in _DTYPES.items()}
-    frame = table.to_pandas(types_mapper=dtypes.get)
+    frame = table.to_pandas(types_mapper=_dtypes().get)
     used = frame[frame["used"]]
     timed = used["train_seconds"].between(0, math.inf, inclusive="neither")
     if not (timed & used["baseline_nodes"].gt(0)).fillna(False).all():
@@ -336,7 +342,8 @@ def _may_contain(trend: Trend, row: Mapping[str, Any]) -> bool:
 
 def _first_row(rows: DataFrame) -> dict[str, Any]:
     """Return the first row by column, with None for missing values."""
-    return rows.astype(object).where(rows.notna(), None).iloc[0].to_dict()
+    first = rows.iloc[0]
+    return dict(first.where(first.notna(), None))
 
 
 def _trend(runs: DataFrame) -> Trend:

@@ -25,7 +25,7 @@ from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.conftest import train
 from tests.flows.simulated_sweep import measure
 
-pytestmark = pytest.mark.usefixtures("prefect")
+pytestmark = pytest.mark.usefixtures("prefect", "new_image")
 Configs = Callable[..., BenchmarkConfig]
 
 
@@ -79,7 +79,6 @@ def nodes_of_jobs(served: SimpleNamespace, sweep: str) -> list[int]:
     return [int(job["TrainingJobName"].removeprefix(f"{sweep}-n").split("-")[0]) for job in jobs]
 
 
-@pytest.mark.pages
 def test_program_that_can_not_run_costs_one_small_job(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:

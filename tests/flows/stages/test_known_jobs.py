@@ -205,40 +205,16 @@ def running(
     assert [type(error) for error in ended] == [SweepStopped] * len(threads)
 
 
-def test_stop_ends_jobs_that_the_list_does_not_show_yet(
+def test_stop_ends_jobs_that_the_list_does_not_show_yet_and_releases_their_pools(
     served: SimpleNamespace,
     running: Callable[..., tuple[BenchmarkConfig, str]],
     late: Callable[[float, float], None],
 ) -> None:
     late(30.0, 1.5)
-    config, sweep = running("unseen")
+    config, sweep = running("unseen", keep_alive_seconds=3600)
     stop_sweep(sweep, config)
     assert statuses(served, "unseen") == ["Stopped"] * 2
-
-
-def test_stop_releases_the_warm_pools(
-    served: SimpleNamespace, running: Callable[..., tuple[BenchmarkConfig, str]]
-) -> None:
-    config, sweep = running("poolstop", keep_alive_seconds=3600)
-    stop_sweep(sweep, config)
-    assert statuses(served, "poolstop") == ["Stopped"] * 2
-    assert pools(served, "poolstop") == {"Terminated"}
-
-
-def test_cancel_releases_the_warm_pools(
-    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = pipeline_config(
-        "lingering",
-        name="poolcancel",
-        training={"keep_alive_seconds": 3600},
-        sweep={"node_counts": [1, 2], "max_parallel_jobs": 2},
-    )
-    interrupt_at(monkeypatch, nodesweep.flows.stages.sweep, "watch_training_jobs", 1)
-    with pytest.raises(CancelledRun):
-        scaling_benchmark(config)
-    assert statuses(served, "poolcancel") == ["Stopped"] * 2
-    assert pools(served, "poolcancel") == {"Terminated"}
+    assert pools(served, "unseen") == {"Terminated"}
 
 
 def test_detached_sweep_keeps_no_pool_once_it_is_stopped_or_collected(
@@ -340,7 +316,7 @@ def start_crashed_sweep(config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
         ("cancelsubmit", nodesweep.flows.stages.sweep, "submit_training_job"),
     ],
 )
-def test_ctrl_c_on_resume_stops_all_jobs_of_the_sweep(
+def test_ctrl_c_on_resume_stops_all_jobs_of_the_sweep_and_releases_their_pools(
     pipeline_config: Configs,
     served: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
@@ -349,13 +325,15 @@ def test_ctrl_c_on_resume_stops_all_jobs_of_the_sweep(
     task: str,
 ) -> None:
     """Before the first job is adopted; in preflight too."""
-    config = pipeline_config("endless", name=name, sweep={"max_parallel_jobs": 2})
+    keep = {"keep_alive_seconds": 3600}
+    config = pipeline_config("lingering", name=name, training=keep, sweep={"max_parallel_jobs": 2})
     assert len(start_crashed_sweep(config, monkeypatch)) == 2
     assert statuses(served, name) == ["InProgress"] * 2
     interrupt_at(monkeypatch, module, task, 1)
     with pytest.raises(CancelledRun):
         scaling_benchmark(config, resume=True)
     assert statuses(served, name) == ["Stopped"] * 2
+    assert pools(served, name) == {"Terminated"}
 
 
 def test_stop_that_is_given_while_a_resume_starts_holds(
@@ -378,8 +356,9 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
         scaling_benchmark(config, sweep_id=sweep)
     assert statuses(served, "restopped") == []
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", preflight)
+    monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "_earlier_run", lambda *_: None)
     assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0, (
-        "an earlier stop does not hold a resume"
+        "an earlier stop does not hold a resume, even one whose first look at the mark failed"
     )
 
 
@@ -393,19 +372,6 @@ def test_the_resume_of_another_configs_sweep_leaves_that_one_alone(
         scaling_benchmark(pipeline_config("endless", name="mistyped"), sweep_id=sweep)
     assert statuses(served, "theirs") == ["InProgress"]
     stop_sweep(sweep, theirs)
-
-
-def test_resume_whose_first_look_at_the_mark_failed_goes_on(
-    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = pipeline_config("scaling", name="markless", sweep={"node_counts": [1]})
-    sweep = f"markless-20261120000001-{names.config_digest(config)[:8]}"
-    interrupt_at(monkeypatch, nodesweep.flows.stages.sweep, "submit_training_job", 1)
-    with pytest.raises(CancelledRun):
-        begin_as(config, sweep)
-    stop_sweep(sweep, config)
-    monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "_earlier_run", lambda *_: None)
-    assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0
 
 
 def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(

@@ -61,21 +61,28 @@ def test_throttled_sweep_runs_one_job_per_point(simulated: Platform, sweep_confi
         assert ledger(served) == [(1, 1, "Completed"), (2, 1, "Completed")]
 
 
-def test_starved_sweep_finishes_with_another_attempt(
+def test_starved_and_failed_jobs_get_another_attempt_as_often_as_allowed(
     simulated: Platform, sweep_config: Configs
 ) -> None:
-    """2 nodes are long Pending, 4 nodes fail for lack of capacity once."""
-    starved = (
-        {"fault": "pending", "jobs": "*-n2-*", "seconds": 600},
-        {"fault": "capacity_error", "jobs": "*-n4-*", "seconds": 60, "max_jobs": 1},
+    """1 node is long Pending, 2 nodes fail once and 4 nodes always, 8 nodes lack capacity once."""
+    internal = {"fault": "internal_error", "after_seconds": 60}
+    faults = (
+        {"fault": "pending", "jobs": "*-n1-*", "seconds": 600},
+        {**internal, "jobs": "*-n2-*", "max_jobs": 1},
+        {**internal, "jobs": "*-n4-*"},
+        {"fault": "capacity_error", "jobs": "*-n8-*", "seconds": 60, "max_jobs": 1},
     )
-    with simulated(*starved) as served:
-        result = scaling_benchmark(sweep_config(served, sweep={"max_attempts": 2}))
-        assert result.missing_points == 0
-        assert ledger(served) == [*COMPLETED[:2], (4, 1, "Failed"), (4, 2, "Completed")]
+    with simulated(*faults) as served:
+        sweep = {"node_counts": [1, 2, 4, 8], "max_attempts": 2}
+        result = measure(sweep_config(served, sweep=sweep))
+        assert result.missing_points == 1
+        assert ledger(served) == [
+            (1, 1, "Completed"), (2, 1, "Failed"), (2, 2, "Completed"), (4, 1, "Failed"),
+            (4, 2, "Failed"), (8, 1, "Failed"), (8, 2, "Completed"),
+        ]  # fmt: skip
         points = {(point.nodes, point.attempt): point for point in result.report.points}
-        assert points[2, 1].phases["Pending"] == pytest.approx(600, abs=1)
-        assert str(points[4, 1].reason).startswith("CapacityError: ")
+        assert points[1, 1].phases["Pending"] == pytest.approx(600, abs=1)
+        assert str(points[8, 1].reason).startswith("CapacityError: ")
 
 
 def test_quota_limited_sweep_never_runs_above_it(
@@ -126,7 +133,7 @@ def watched(
     seen, over = [0], threading.Event()
 
     def watch() -> None:
-        while not over.wait(0.01):
+        while not over.wait(0.05):
             jobs = served.sagemaker.list_training_jobs(StatusEquals="InProgress")[
                 "TrainingJobSummaries"
             ]
@@ -221,19 +228,3 @@ def test_a_job_that_the_platform_denies_is_not_said_to_run(
         assert ledger(served) == [(1, 1, "InProgress")], "it goes on"
     assert ended.exit_code == 1 and "AccessDeniedException" in ended.output
     assert "1 job" in ended.output
-
-
-def test_internal_error_is_tried_again_as_often_as_allowed(
-    simulated: Platform, sweep_config: Configs
-) -> None:
-    """2 nodes fail once, 4 nodes always."""
-    internal = {"fault": "internal_error", "after_seconds": 60}
-    with simulated(
-        {**internal, "jobs": "*-n2-*", "max_jobs": 1}, {**internal, "jobs": "*-n4-*"}
-    ) as served:
-        result = measure(sweep_config(served, sweep={"max_attempts": 2}))
-        assert result.missing_points == 1
-        assert ledger(served) == [
-            (1, 1, "Completed"), (2, 1, "Failed"), (2, 2, "Completed"), (4, 1, "Failed"),
-            (4, 2, "Failed"),
-        ]  # fmt: skip

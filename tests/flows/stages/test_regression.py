@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import nodesweep.flows.stages.regression
@@ -41,14 +42,18 @@ class Bucket:
         """Store the report of a day's sweep with five runs each on 1 and 2 nodes; those on 2 take
         `slower` times as long."""
         report = report_of(self.config, self.sweep(day), slower, **changes)
-        uri = f"s3://bucket/history/v1/benchmark=bench/{report.sweep_id}.parquet"
-        self.histories[uri] = write_history(history_frame(report), self.config.name)
+        self._keep(history_frame(report))
         return report
+
+    def _keep(self, frame: pd.DataFrame) -> None:
+        uri = f"s3://bucket/history/v1/benchmark=bench/{frame['sweep_id'][0]}.parquet"
+        self.histories[uri] = write_history(frame, self.config.name)
 
     def learn(self, nights: int = LEARNING_SWEEPS, **changes: Any) -> int:
         """Store that many equal nights; return the following day."""
-        for day in range(1, nights + 1):
-            self.night(day, **changes)
+        frame = history_frame(self.night(1, **changes))
+        for day in range(2, nights + 1):
+            self._keep(frame.assign(sweep_id=self.sweep(day)))
         return nights + 1
 
     def alarm(

@@ -78,7 +78,7 @@ def test_what_a_probe_knows_holds_the_truth(alike: float, least: float) -> None:
     """Of 200 probes at 2% noise: how often the interval that ended them holds the true 1 s."""
     generator, held, made = random.Random(7), 0, []
     for _ in range(200):
-        times = steps_of(generator, 2010, 0.02, alike)
+        times = steps_of(generator, 510, 0.02, alike)
         steps = steps_until_known(times)
         middle, half = mean_step(times[10:steps])
         held += abs(middle - 1) <= half

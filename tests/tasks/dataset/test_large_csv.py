@@ -48,7 +48,7 @@ def written(path: Path, text: str) -> Path:
 @pytest.mark.parametrize("in_s3", [False, True])
 def test_columns_have_the_types_that_the_whole_file_has(tmp_path: Path, in_s3: bool) -> None:
     """Each column changes its type after the first block of rows for which pandas chooses types."""
-    first, rows = rows_per_block(4), 300_000
+    first, rows = rows_per_block(4), 150_000
     assert first < rows
     numbers = np.arange(rows)
     frame = pd.DataFrame(

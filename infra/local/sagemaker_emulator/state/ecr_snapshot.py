@@ -175,9 +175,7 @@ def ensure_repository(ecr: Any, name: str) -> None:
 
     On AWS, a CloudFormation stack creates it.
     """
-    try:
-        ecr.describe_repositories(repositoryNames=[name])
-    except ecr.exceptions.RepositoryNotFoundException:
+    with contextlib.suppress(ecr.exceptions.RepositoryAlreadyExistsException):
         ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
 
 

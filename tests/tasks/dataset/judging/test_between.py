@@ -92,7 +92,7 @@ def _ask(condition: Any, column: pd.Series, arguments: dict[str, Any]) -> Any:
     return outside.tolist(), outside.index.tolist(), compute, accessor
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(columns(), BOUNDS, BOUNDS, st.booleans(), st.booleans())
 @example(pd.Series([0.1], dtype="float32"), 0.1, None, False, False)
 @example(pd.Series([2**53 + 1], dtype="uint64"), None, 2.0**53, False, False)

@@ -53,7 +53,7 @@ def found(files: Sequence[pd.DataFrame], max_bytes: int) -> Repeats | None:
     return rows.find()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(frames(), min_size=1, max_size=4), st.sampled_from([0, 100, 400]))
 def test_what_is_found_is_the_same_in_little_memory(
     files: list[pd.DataFrame], max_bytes: int
