@@ -137,7 +137,10 @@ class FolderSync:
                                 self._uploaded[key] = version
                 except FileNotFoundError:
                     continue  # replaced or removed by the program in the meantime
-                except (S3UploadFailedError, ClientError, BotoCoreError, OSError) as error:
+                except (
+                    *(S3UploadFailedError, ClientError, BotoCoreError),
+                    *(OSError, UnicodeError),  # a key must be UTF-8, a file name need not
+                ) as error:
                     logger.warning("%s could not be copied to %s: %s", path, folder.target, error)
 
     def _files(self, folder: SyncedFolder) -> dict[str, Node]:
