@@ -11,12 +11,11 @@ from typing import IO, Any
 
 from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
-from botocore.exceptions import BotoCoreError, ClientError
 
 from sagemaker_emulator.interfaces import Node
 from sagemaker_emulator.jobs.endings import ClientFault
 from sagemaker_emulator.node_tree import file_names, open_file
-from sagemaker_emulator.s3_objects import S3Location
+from sagemaker_emulator.s3_objects import S3_ERRORS, S3Location
 
 _GZIP_LEVEL = 1
 """Model weights hardly compress: level 9 takes ten times as long to save a few percent."""
@@ -37,7 +36,7 @@ def _uploading() -> Iterator[None]:
             f"Artifact upload failed:{error.object!a} is not UTF-8, as keys in S3 must be;"
             " rename the file"
         ) from error
-    except (S3UploadFailedError, ClientError, BotoCoreError, OSError) as error:
+    except (*S3_ERRORS, S3UploadFailedError, OSError) as error:
         raise ArtifactUploadError(f"Artifact upload failed:{error}") from error
 
 

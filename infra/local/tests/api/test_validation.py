@@ -204,7 +204,13 @@ def test_capacity_is_a_failure_of_the_job_and_not_of_the_call(platform: SimpleNa
     assert not {"TrainingStartTime", "TrainingEndTime", "BillableTimeInSeconds"} & set(job)
 
 
-@pytest.mark.parametrize("uri", ["s3://results/nothing-here", "s3://no-such-bucket-1/x"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("s3://results/nothing-here", "s3://no-such-bucket-1/x", "https://x"),
+        *("s3://<bucket>/data", "s3://[your-bucket]/data"),
+    ],
+)
 def test_no_data(platform: SimpleNamespace, uri: str) -> None:
     code, message = refusal(platform, job_request("no-data", InputDataConfig=[channel(uri)]))
     assert code == "ValidationException"
@@ -227,14 +233,13 @@ def test_unknown_image_fails_the_job(platform: SimpleNamespace) -> None:
     )
 
 
-def test_missing_output_bucket_is_refused(platform: SimpleNamespace) -> None:
+@pytest.mark.parametrize("bucket", ["absent-bucket", "[your-bucket]"])
+def test_missing_output_bucket_is_refused(platform: SimpleNamespace, bucket: str) -> None:
     """Without the bucket, the results of the job would be lost."""
-    output = {"S3OutputPath": "s3://absent-bucket/x"}
+    output = {"S3OutputPath": f"s3://{bucket}/x"}
     code, message = refusal(platform, job_request("no-bucket", OutputDataConfig=output))
     assert code == "ValidationException"
-    assert message.startswith(
-        'The S3 bucket "absent-bucket" given in output data config S3OutputPath '
-    )
+    assert message.startswith(f'The S3 bucket "{bucket}" given in output data config S3OutputPath ')
     assert not platform.sagemaker.list_training_jobs(NameContains="no-bucket")[
         "TrainingJobSummaries"
     ]
