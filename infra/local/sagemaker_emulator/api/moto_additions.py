@@ -6,8 +6,8 @@
 - logs: FilterLogEvents with logStreamNamePrefix and logGroupIdentifier, errors for missing streams
 and for GetQueryResults of a missing query;
 - sagemaker: errors for tags of missing resources;
-- s3: errors for missing multipart uploads; checksums, ACLs and parts of completed uploads; HeadObject of
-version "null" in an unversioned bucket, and an empty TagSet.
+- s3: errors for missing multipart uploads; checksums, ACLs and parts of completed uploads;
+HeadObject of version "null" in an unversioned bucket, and an empty TagSet.
 """
 
 from __future__ import annotations

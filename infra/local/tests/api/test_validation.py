@@ -170,6 +170,17 @@ def test_web_pages_are_refused(platform: SimpleNamespace, headers: dict[str, str
     assert headers.get("Origin", "") in answer["message"]
 
 
+@pytest.mark.parametrize(
+    ("operation", "member"),
+    [("List", "NextToken"), ("List", "MaxResults"), ("Create", "Tags"), ("Create", "Environment")],
+)
+def test_null_is_as_good_as_absent(platform: SimpleNamespace, operation: str, member: str) -> None:
+    request = job_request(f"null-{member}") if operation == "Create" else {}
+    target = f"SageMaker.{operation}TrainingJob{'s' * (operation == 'List')}"
+    status, answer = _post(platform.endpoint, target, json.dumps({**request, member: None}))
+    assert status == 200, answer
+
+
 def test_body_that_is_no_json(platform: SimpleNamespace) -> None:
     status, answer = _post(platform.endpoint, "SageMaker.DescribeTrainingJob", "{")
     assert (status, answer["__type"]) == (400, "SerializationException")
