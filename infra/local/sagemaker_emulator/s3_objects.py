@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 _COPY_CHUNK_BYTES = 1 << 20
+S3_ERRORS = (ClientError, BotoCoreError)
+"""Errors of calls to S3. botocore itself refuses names that no bucket can have."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,12 @@ class S3Location:
     def parse(cls, uri: str) -> S3Location:
         """Parse s3://bucket/key or https://s3.<region>.amazonaws.com/bucket/key.
 
-        SageMaker accepts both formats.
+        SageMaker accepts both formats. Any other text results in a bucket that does not exist.
         """
-        parts = urlsplit(uri)
-        if parts.scheme == "s3":
-            return cls(parts.netloc, uri.split("/", 3)[3] if uri.count("/") >= 3 else "")
-        bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
+        scheme, _, path = uri.partition("://")
+        if scheme != "s3":
+            path = unquote(path.partition("/")[2].partition("?")[0]).lstrip("/")
+        bucket, _, key = path.partition("/")
         return cls(bucket, key)
 
     def __str__(self) -> str:
@@ -59,9 +61,15 @@ def download(s3: Any, location: S3Location, target: Path) -> None:
         shutil.copyfileobj(body, file, _COPY_CHUNK_BYTES)
 
 
-def error_code(error: ClientError) -> str:
+def error_code(error: ClientError | BotoCoreError) -> str:
+    """Return S3's error code, or the name of botocore's error."""
+    if isinstance(error, BotoCoreError):
+        return type(error).__name__
     return str(error.response.get("Error", {}).get("Code", "Unknown"))
 
 
-def error_message(error: ClientError) -> str:
+def error_message(error: ClientError | BotoCoreError) -> str:
+    """Return the message of an error in one line."""
+    if isinstance(error, BotoCoreError):
+        return " ".join(str(error).split())
     return str(error.response.get("Error", {}).get("Message", error))

@@ -6,8 +6,8 @@
 - logs: FilterLogEvents with logStreamNamePrefix and logGroupIdentifier, errors for missing streams
 and for GetQueryResults of a missing query;
 - sagemaker: errors for tags of missing resources;
-- s3: errors for missing multipart uploads, checksums and ACLs of completed uploads, HeadObject of
-version "null" in an unversioned bucket, and an empty TagSet.
+- s3: errors for missing multipart uploads; checksums, ACLs and parts of completed uploads;
+HeadObject of version "null" in an unversioned bucket, and an empty TagSet.
 """
 
 from __future__ import annotations
@@ -185,10 +185,10 @@ def of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
-    """Complete a multipart upload with the correct checksum and an ACL.
+    """Complete a multipart upload with the correct checksum, an ACL and only its own parts.
 
     moto computes CRC32 instead of algorithms that need a missing package. It does not set an ACL,
-    so GetObjectAcl would fail.
+    so GetObjectAcl would fail, and it lists uploaded parts that the request leaves out.
     """
 
     def completed(self: Any, bucket_name: str, multipart_id: str, body: Any) -> Any:
@@ -201,6 +201,8 @@ def with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
         if parts and key is not None:
             is_composite = key.checksum_type == "COMPOSITE"
             key.checksum_value = checksum_of_parts(name, parts, is_composite)
+        if key is not None:
+            upload.partlist = [number for number, _ in wanted]
         if key is not None and key.acl is None:
             key.set_acl(self.get_bucket(bucket_name).acl)
         return key

@@ -28,12 +28,8 @@ def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | No
     Return None if GetObject must be called instead: for missing, multipart and archived objects,
     and for metadata that an HTTP header would change.
     """
-    backend: Any = s3_backends[account_id]["aws"]
-    try:
-        found = backend.get_object(bucket, key)
-    except S3ClientError:
-        return None
-    if not isinstance(found, FakeKey) or found.storage_class in ARCHIVE_STORAGE_CLASSES:
+    found = _current_version(account_id, bucket, key)
+    if found is None or found.storage_class in ARCHIVE_STORAGE_CLASSES:
         return None
     headers = found.response_dict
     if "-" in headers["ETag"] or found.checksum_type or not _is_plain(found.metadata):
@@ -58,6 +54,26 @@ def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | No
     if count := headers.get("x-amz-tagging-count"):
         answer["TagCount"] = int(count)
     return answer
+
+
+def part_sizes_bytes(account_id: str, bucket: str, key: str) -> list[int]:
+    """Return the sizes of a multipart object's parts in order, or [] for other objects.
+
+    S3's API only returns the size of a part with a known number, and numbers can have gaps.
+    """
+    found = _current_version(account_id, bucket, key)
+    if found is None or found.multipart is None:
+        return []
+    return [found.multipart.parts[number].size for number in found.multipart.partlist]
+
+
+def _current_version(account_id: str, bucket: str, key: str) -> FakeKey | None:
+    backend: Any = s3_backends[account_id]["aws"]
+    try:
+        found = backend.get_object(bucket, key)
+    except S3ClientError:
+        return None
+    return found if isinstance(found, FakeKey) else None
 
 
 def _is_plain(metadata: Any) -> bool:

@@ -122,7 +122,8 @@ PATCHES = (
         "CompleteMultipartUpload",
         S3Backend,
         lambda theirs: additions.of_a_known_upload(additions.with_checksum_and_acl(theirs)),
-        "does not raise NoSuchUpload, computes CRC32 for CRC32C and CRC64NVME, and sets no ACL",
+        "does not raise NoSuchUpload, computes CRC32 for CRC32C and CRC64NVME, sets no ACL, and"
+        " counts parts that the request leaves out",
     ),
     _operation(
         "s3",

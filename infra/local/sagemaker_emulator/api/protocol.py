@@ -135,8 +135,10 @@ def read_body(environ: dict[str, Any]) -> bytes:
     return body
 
 
-def decode_request(body: bytes) -> dict[str, Any]:
+def decode_request(body: bytes | str) -> dict[str, Any]:
     """Parse the JSON object in a body. As on AWS, an empty body is an empty request.
+
+    Members that are null are left out, since AWS treats them as absent.
 
     Raises:
         SerializationException: If the body is not a JSON object, or is nested too deeply.
@@ -144,7 +146,7 @@ def decode_request(body: bytes) -> dict[str, Any]:
     if not body:
         return {}
     try:
-        request = json.loads(body)
+        request = json.loads(body, object_hook=_without_nulls)
     except RecursionError as error:
         raise ApiError(
             "SerializationException", "The request body is nested too deeply."
@@ -159,3 +161,7 @@ def decode_request(body: bytes) -> dict[str, Any]:
             f"Start of structure or map expected, got {type(request).__name__}",
         )
     return request
+
+
+def _without_nulls(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}

@@ -99,7 +99,9 @@ class Builds:
             request.get("environmentVariablesOverride", []),
         )
         with self._lock:
-            earlier = self._same_token(request.get("idempotencyToken"))
+            earlier = self._same_token(
+                region, request["projectName"], request.get("idempotencyToken")
+            )
             if earlier is not None:
                 return {"build": earlier.describe()}
             build = Build(
@@ -235,11 +237,18 @@ class Builds:
         except ValueError as error:
             raise invalid_input(str(error)) from error
 
-    def _same_token(self, token: str | None) -> Build | None:
+    def _same_token(self, region: str, project: str, token: str | None) -> Build | None:
         """Return the build that was started with this token in the last five minutes, or None."""
-        since = self._clock() - _IDEMPOTENCY_SECONDS
+        since, wanted = self._clock() - _IDEMPOTENCY_SECONDS, (region, project, token)
         recent = (build for build in self._builds.values() if build.start_time > since)
-        return next((build for build in recent if token and build.idempotency_token == token), None)
+        return next(
+            (
+                build
+                for build in recent
+                if token and (build.region, build.project_name, build.idempotency_token) == wanted
+            ),
+            None,
+        )
 
     def _find(self, region: str, id_or_arn: str) -> Build | None:
         build = self._builds.get(id_or_arn.partition(":build/")[2] or id_or_arn)

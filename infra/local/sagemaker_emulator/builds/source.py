@@ -7,9 +7,8 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from sagemaker_emulator.s3_objects import (
+    S3_ERRORS,
     S3Location,
     download,
     error_code,
@@ -49,7 +48,7 @@ def fetch_source(s3: Any, location: S3Location, folder: Path) -> None:
             return
         archive = folder.with_name(f"{folder.name}.zip")
         download(s3, location, archive)
-    except ClientError as error:
+    except S3_ERRORS as error:
         raise SourceError(
             f"{error_code(error)}: {error_message(error)} for primary source {location}"
         ) from error

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Generic, Protocol
 from sagemaker_emulator.api.protocol import ApiError, validation_error
 from sagemaker_emulator.faults.injector import FaultInjector, JobFaults
 from sagemaker_emulator.faults.plan import FaultPlan
-from sagemaker_emulator.interfaces import Room
 from sagemaker_emulator.jobs.endings import Ending, internal_error
 from sagemaker_emulator.jobs.job import Change, J, J_contra, job_key
-from sagemaker_emulator.jobs.queue import JobQueue, SingleJobRoom, Waiting
+from sagemaker_emulator.jobs.queue import JobQueue, SharedRoom, SingleJobRoom, Waiting
 from sagemaker_emulator.sagemaker.tags import check_new_tags, merged_tags
 from sagemaker_emulator.server.contract import JOBS_STOP_DEADLINE_SECONDS
 from sagemaker_emulator.state.files import RecordStore
@@ -78,7 +77,7 @@ class JobManager(ABC, Generic[J]):
         quotas: Mapping[str, int],
         faults: FaultInjector | None = None,
         clock: Callable[[], float] = time.time,
-        room: Room | None = None,
+        room: SharedRoom | None = None,
     ) -> None:
         """Set up the manager.
 
@@ -97,7 +96,7 @@ class JobManager(ABC, Generic[J]):
         self._clock = clock
         self._changed = threading.Condition(threading.RLock())
         self._jobs: dict[tuple[str, str], J] = {}
-        self._queue: JobQueue[J] = JobQueue(room or SingleJobRoom())
+        self._queue: JobQueue[J] = JobQueue(room or SharedRoom(SingleJobRoom()))
         self._stops: dict[tuple[str, str], threading.Event] = {}
         self._closing = False
         self._workers = [
@@ -313,7 +312,7 @@ class JobManager(ABC, Generic[J]):
                     job.end(Ending("Failed", internal_error(error)), self._clock())
             with self._changed:
                 self._stops.pop(job_key(job.region, job.name), None)
-                self._queue.room.release(job.run_name)
+                self._queue.room.release(job)
                 self._changed.notify_all()
 
     def _next(self) -> Waiting[J] | None:
@@ -367,7 +366,7 @@ class JobManager(ABC, Generic[J]):
 
     def _enqueue(self, waiting: Waiting[J], now: float) -> None:
         job = waiting.job
-        has_room = self._queue.room.fits(job.instance_type, job.instance_count)
+        has_room = self._queue.room.fits(job)
         is_delayed = not has_room or bool(self._queue) or waiting.not_before > now
         if is_delayed and not waiting.is_virtual:
             job.note_wait(now)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from sagemaker_emulator.interfaces import Node
 from sagemaker_emulator.jobs.endings import ClientFault
 from sagemaker_emulator.s3_objects import (
+    S3_ERRORS,
     S3Location,
     download,
     error_code,
@@ -132,7 +133,7 @@ def _objects(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
             FolderObject(S3Location(location.bucket, key), _path_below_prefix(location.key, key))
             for key in list_keys(s3, location)
         ]
-    except ClientError as error:
+    except S3_ERRORS as error:
         raise _download_error(location, error) from error
 
 
@@ -153,7 +154,7 @@ def _manifest_objects(s3: Any, manifest: S3Location) -> list[FolderObject]:
     """Return the objects in a manifest, [{"prefix": "s3://bucket/path/"}, "relative/key", …]."""
     try:
         entries = json.load(s3.get_object(Bucket=manifest.bucket, Key=manifest.key)["Body"])
-        prefix = S3Location.parse(entries[0]["prefix"])
+        prefix = S3Location.parse(str(entries[0]["prefix"]))
         relative = [str(entry) for entry in entries[1:]]
     except (ValueError, LookupError, TypeError) as error:
         raise DataDownloadError(
@@ -179,7 +180,7 @@ def _place(s3: Any, item: FolderObject, folders: Sequence[Path]) -> None:
         download(s3, item.location, first)
         for folder in folders[1:]:
             _link(first, folder / item.relative_path)
-    except ClientError as error:
+    except S3_ERRORS as error:
         raise _download_error(item.location, error) from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise DataDownloadError(
@@ -198,7 +199,7 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _download_error(location: S3Location, error: ClientError) -> DataDownloadError:
+def _download_error(location: S3Location, error: ClientError | BotoCoreError) -> DataDownloadError:
     return DataDownloadError(
         f"Data download failed:Unable to download object {location} ({error_code(error)}:"
         f" {error_message(error)})"

@@ -20,13 +20,13 @@ from typing import Any, Self
 
 from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
-from botocore.exceptions import BotoCoreError, ClientError
 
 from sagemaker_emulator.interfaces import Node
 from sagemaker_emulator.jobs.endings import ClientFault
 from sagemaker_emulator.node_tree import file_names, open_file
 from sagemaker_emulator.periodic import PeriodicThread
 from sagemaker_emulator.s3_objects import (
+    S3_ERRORS,
     S3Location,
     download,
     error_code,
@@ -137,7 +137,10 @@ class FolderSync:
                                 self._uploaded[key] = version
                 except FileNotFoundError:
                     continue  # replaced or removed by the program in the meantime
-                except (S3UploadFailedError, ClientError, BotoCoreError, OSError) as error:
+                except (
+                    *(*S3_ERRORS, S3UploadFailedError, OSError),
+                    UnicodeError,  # a key must be UTF-8, but a file name need not be
+                ) as error:
                     logger.warning("%s could not be copied to %s: %s", path, folder.target, error)
 
     def _files(self, folder: SyncedFolder) -> dict[str, Node]:
@@ -159,7 +162,7 @@ class FolderSync:
                     path = folder.on(node) / name
                     download(self._s3, S3Location(target.bucket, key), path)
                     self._note_restored(key, path)
-        except ClientError as error:
+        except S3_ERRORS as error:
             raise RestoreError(
                 f"Checkpoint download failed:{target} ({error_code(error)}: {error_message(error)})"
             ) from error
@@ -168,7 +171,7 @@ class FolderSync:
         """Check that the bucket is accessible; otherwise, the nodes' files would be lost."""
         try:
             self._s3.head_bucket(Bucket=folder.target.bucket)
-        except ClientError as error:
+        except S3_ERRORS as error:
             raise RestoreError(
                 f"The bucket {folder.target.bucket} that /opt/ml/{folder.path} is copied to"
                 f" can't be accessed ({error_code(error)}: {error_message(error)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +23,30 @@ class Listing:
     status: str
 
     def page(self, summaries: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of the summaries that match the request."""
+        """Return a page of the summaries that match the request.
+
+        The token contains the place of the page's last item in the order, so that no item is
+        skipped or repeated if others are created or deleted between two pages.
+        """
+        fields = {"Name": self.name, "CreationTime": "CreationTime", "Status": self.status}
+        field = fields[request.get("SortBy", "CreationTime")]
+
+        def place(summary: dict[str, Any]) -> list[Any]:
+            return [summary[field], summary[self.name]]
+
+        is_descending = request.get("SortOrder", "Ascending") == "Descending"
         matching = [summary for summary in summaries if self._matches(summary, request)]
-        found = self._sorted(matching, request)
+        found = sorted(matching, key=place, reverse=is_descending)
         # The token contains the query, so that it cannot be used with a different query.
         query = {key: request[key] for key in request.keys() - {"NextToken", "MaxResults"}}
-        start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
-        end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)
-        answer: dict[str, Any] = {self.member: found[start:end]}
-        if end < len(found):
-            answer["NextToken"] = _encode_token(end, query)
+        if "NextToken" in request:
+            last = _decode_token(request["NextToken"], query)
+            order = operator.lt if is_descending else operator.gt
+            found = [summary for summary in found if order(place(summary), last)]
+        size = request.get("MaxResults", _DEFAULT_PAGE_SIZE)
+        answer: dict[str, Any] = {self.member: found[:size]}
+        if size < len(found):
+            answer["NextToken"] = _encode_token(place(found[size - 1]), query)
         return answer
 
     def _matches(self, summary: dict[str, Any], request: dict[str, Any]) -> bool:
@@ -46,28 +61,24 @@ class Listing:
             for field in ("CreationTime", "LastModifiedTime")
         )
 
-    def _sorted(
-        self, summaries: list[dict[str, Any]], request: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        fields = {"Name": self.name, "CreationTime": "CreationTime", "Status": self.status}
-        field = fields[request.get("SortBy", "CreationTime")]
-        descending = request.get("SortOrder", "Ascending") == "Descending"
-        return sorted(
-            summaries, key=lambda item: (item[field], item[self.name]), reverse=descending
-        )
+
+def _encode_token(place: list[Any], query: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps([place, query], sort_keys=True).encode()).decode()
 
 
-def _encode_token(position: int, query: dict[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps([position, query], sort_keys=True).encode()).decode()
+def _decode_token(token: str, query: dict[str, Any]) -> list[Any]:
+    """Return the place in a token, [value, name], where the value is a time unless it is a text.
 
-
-def _decode_token(token: str, query: dict[str, Any]) -> int:
+    Raises:
+        ValidationException: If the token is malformed or belongs to a different query.
+    """
     try:
-        position, asked = json.loads(base64.urlsafe_b64decode(token.encode()))
+        (value, name), asked = json.loads(base64.urlsafe_b64decode(token.encode()))
     except (ValueError, TypeError, binascii.Error) as error:
         raise validation_error("Invalid pagination token.") from error
-    if asked != query or not isinstance(position, int):
+    kind = int | float if query.get("SortBy", "CreationTime") == "CreationTime" else str
+    if asked != query or not isinstance(value, kind) or not isinstance(name, str):
         raise ApiError(
             "ValidationException", "Invalid pagination token: it belongs to a different request."
         )
-    return position
+    return [value, name]

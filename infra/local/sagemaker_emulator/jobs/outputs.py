@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from sagemaker_emulator.api.protocol import validation_error
-from sagemaker_emulator.s3_objects import S3Location
+from sagemaker_emulator.s3_objects import S3_ERRORS, S3Location
 
 _S3_URI = re.compile(r"s3://[^/]+.*|https://s3[.-][^/]*amazonaws\.com/[^/]+.*", re.DOTALL)
 """s3://bucket/prefix or the equivalent HTTPS URL, which SageMaker also accepts."""
@@ -27,7 +25,7 @@ def refuse_missing_bucket(s3: Any, uri: str, member: str, role_arn: str, region:
     bucket = S3Location.parse(uri).bucket
     try:
         s3.head_bucket(Bucket=bucket)
-    except (ClientError, BotoCoreError) as error:
+    except S3_ERRORS as error:
         raise validation_error(
             f'The S3 bucket "{bucket}" given in {member} "{uri}" does not exist or can not be'
             f' accessed with the role "{role_arn}" in region {region}.'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic
@@ -10,7 +11,7 @@ from typing import Generic
 from sagemaker_emulator.faults.injector import JobFaults
 from sagemaker_emulator.interfaces import Room
 from sagemaker_emulator.jobs.endings import Ending
-from sagemaker_emulator.jobs.job import J
+from sagemaker_emulator.jobs.job import J, Job
 
 
 @dataclass
@@ -66,6 +67,50 @@ class SingleJobRoom:
             self._holder = None
 
 
+class SharedRoom:
+    """A room that the jobs of several queues enter in order of arrival (thread-safe).
+
+    A job that found no room holds back the jobs that arrived after it, in all queues, until it
+    enters or leaves its queue.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._lock = threading.Lock()
+        self._arrivals: dict[str, float] = {}
+        """When (in Unix seconds) each job that waits for room arrived."""
+
+    @property
+    def most_jobs(self) -> int:
+        """The maximum number of jobs that can run in parallel."""
+        return self._room.most_jobs
+
+    def fits(self, job: Job) -> bool:
+        """Return True if a new job could enter now."""
+        with self._lock:
+            return not self._arrivals and self._room.fits(job.instance_type, job.instance_count)
+
+    def enter(self, job: Job) -> bool:
+        """Reserve capacity for a job, or return False if it must wait for room."""
+        with self._lock:
+            is_next = job.creation_time <= min(self._arrivals.values(), default=math.inf)
+            size = job.instance_type, job.instance_count
+            if is_next and self._room.take(job.run_name, *size):
+                self._arrivals.pop(job.run_name, None)
+                return True
+            self._arrivals[job.run_name] = job.creation_time
+            return False
+
+    def leave_queue(self, job: Job) -> None:
+        """Let later jobs pass a job that no longer waits."""
+        with self._lock:
+            self._arrivals.pop(job.run_name, None)
+
+    def release(self, job: Job) -> None:
+        """Release a job's reservation, if any."""
+        self._room.release(job.run_name)
+
+
 class JobQueue(Generic[J]):
     """Jobs in order of arrival. The queue is not thread-safe, so callers must hold a lock.
 
@@ -73,7 +118,7 @@ class JobQueue(Generic[J]):
     a large job could otherwise wait forever.
     """
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: SharedRoom) -> None:
         self.room = room
         self._waiting: list[Waiting[J]] = []
         self._is_full = False
@@ -92,6 +137,8 @@ class JobQueue(Generic[J]):
         kept = [waiting for waiting in self._waiting if waiting.job is not job]
         removed = len(kept) < len(self._waiting)
         self._waiting = kept
+        if removed:
+            self.room.leave_queue(job)
         return removed
 
     def take_overdue(self, now: float) -> list[tuple[Waiting[J], Ending]]:
@@ -119,7 +166,7 @@ class JobQueue(Generic[J]):
             self._is_full = False
             return None
         job = first.job
-        self._is_full = not self.room.take(job.run_name, job.instance_type, job.instance_count)
+        self._is_full = not self.room.enter(job)
         if self._is_full:
             return None
         self.remove(job)

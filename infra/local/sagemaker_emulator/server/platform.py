@@ -21,7 +21,7 @@ from sagemaker_emulator.builds.ecr_registry import EcrRegistry
 from sagemaker_emulator.builds.service import Builds
 from sagemaker_emulator.faults.injector import FaultInjector
 from sagemaker_emulator.faults.plan import FaultPlan, read_fault_plan
-from sagemaker_emulator.jobs.queue import SingleJobRoom
+from sagemaker_emulator.jobs.queue import SharedRoom, SingleJobRoom
 from sagemaker_emulator.jobs.utilisation import put_values
 from sagemaker_emulator.processing.manager import ProcessingJobs
 from sagemaker_emulator.sagemaker.service import sagemaker_service
@@ -91,7 +91,7 @@ class Platform:
             RecordStore(state_dir / name, self._ledger)
             for name in ("training_jobs", "processing_jobs", "builds", "training_plans", "batch")
         )
-        room = backend.room or SingleJobRoom()  # shared by both kinds of jobs
+        room = SharedRoom(backend.room or SingleJobRoom())  # shared by both kinds of jobs
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=room)
         self._processing = ProcessingJobs(
             backend.make_processing_runner(clients), processing, config.quotas, faults, room=room

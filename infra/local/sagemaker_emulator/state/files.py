@@ -122,7 +122,7 @@ def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
     """Return the JSON in a file, passed through `parse`, or None if the file does not exist.
 
     Raises:
-        DamagedFile: If the file is not JSON or `parse` fails. The message includes `remedy`.
+        DamagedFile: If the file is not JSON or `parse` raises. The message includes `remedy`.
     """
     try:
         return parse(json.loads(path.read_bytes()))
@@ -130,12 +130,8 @@ def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
         return None
     except OSError as error:
         raise DamagedFile(path, error.strerror or str(error), remedy) from error
-    except _UNREADABLE as error:
+    except Exception as error:  # content of unexpected structure can raise nearly any
         raise DamagedFile(path, _reason(error), remedy) from error
-
-
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""Errors that mean that content is not JSON or has an unexpected structure."""
 
 
 def _reason(error: Exception) -> str:

@@ -33,6 +33,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sagemaker_emulator.api.checksums import ALGORITHMS, checksum
 from sagemaker_emulator.api.in_process import ClientFactory
 from sagemaker_emulator.api.moto_backend import set_last_modified
+from sagemaker_emulator.api.moto_objects import part_sizes_bytes
 from sagemaker_emulator.api.protocol import ACCOUNT_ID, DEFAULT_REGION, credential_scope
 from sagemaker_emulator.state.files import (
     DamagedFile,
@@ -279,14 +280,7 @@ class S3Snapshot:
 
     def _part_sizes(self, bucket: str, key: str, etag: str) -> list[int]:
         """Return the part sizes of a multipart object, whose ETag ends with their number."""
-        _, dash, count = etag.strip('"').partition("-")
-        if not dash:
-            return []
-        heads = (
-            self._s3().head_object(Bucket=bucket, Key=key, PartNumber=n + 1)
-            for n in range(int(count))
-        )
-        return [head["ContentLength"] for head in heads]
+        return part_sizes_bytes(self._account_id, bucket, key) if "-" in etag else []
 
     # -- restoring ---------------------------------------------------------------------------------
 

@@ -9,18 +9,19 @@ priorities, timeouts and retries are recorded but have no effect.
 from __future__ import annotations
 
 import fnmatch
-import json
+import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sagemaker_emulator.api.protocol import ApiError, JsonService
+from sagemaker_emulator.api.protocol import ApiError, JsonService, decode_request
 from sagemaker_emulator.api.validation import RequestValidator
 from sagemaker_emulator.state.files import RecordStore
+from sagemaker_emulator.state.unsaved import NotSaved
 
 JOB_TYPE = "SAGEMAKER_TRAINING"
 _ENDED = ("SUCCEEDED", "FAILED")
@@ -34,6 +35,8 @@ _SECONDARY = {"Starting": "SCHEDULED", "Pending": "SCHEDULED", "Downloading": "S
 Source: "Mapping AWS Batch service job status to SageMaker AI status" in the user guide.
 """
 _ECHOED = ("shareIdentifier", "schedulingPriority", "retryStrategy", "timeoutConfig", "tags")
+
+logger = logging.getLogger(__name__)
 
 
 def client_error(message: str) -> ApiError:
@@ -57,7 +60,7 @@ class ServiceJob:
     @property
     def payload(self) -> dict[str, Any]:
         """The CreateTrainingJob request."""
-        return dict(json.loads(self.request["serviceRequestPayload"]))
+        return decode_request(self.request["serviceRequestPayload"])
 
     @property
     def instances(self) -> int:
@@ -118,12 +121,30 @@ class Batch:
     def load(self) -> None:
         """Load the records that an earlier server saved."""
         jobs = []
-        for record in self._store.load_all(dict):
-            if "arn" in record:
-                self._resources[record["arn"]] = record["resource"]
+        for found in self._store.load_all(self._readable):
+            if isinstance(found, ServiceJob):
+                jobs.append(found)
             else:
-                jobs.append(ServiceJob(**record))
-        self._jobs = {job.id: job for job in sorted(jobs, key=lambda job: job.times["createdAt"])}
+                self._resources[_arn_of(found)] = found
+        self._jobs = {job.id: job for job in sorted(jobs, key=_creation_time)}
+
+    def _readable(self, record: Mapping[str, Any]) -> ServiceJob | dict[str, Any]:
+        """Return the service job, job queue or service environment with this record.
+
+        Raises:
+            TypeError: If the record cannot be used. Other exceptions mean the same.
+        """
+        if "arn" not in record:
+            job = ServiceJob(**record)
+            job.describe(self._account_id)
+            _creation_time(job)
+            return job
+        resource = dict(record["resource"])
+        if ":job-queue/" in _arn_of(resource):
+            _environment_of(resource)
+        else:
+            _most_instances(resource)
+        return resource
 
     def service(self) -> JsonService:
         return JsonService(
@@ -158,13 +179,13 @@ class Batch:
     # -- environments and queues -------------------------------------------------------------------
 
     def create_environment(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        limits = request["capacityLimits"]
+        if len(limits) != 1 or "maxCapacity" not in limits[0]:
+            raise client_error("capacityLimits must have one limit, which has a maxCapacity.")
         return self._create(region, "service-environment", "serviceEnvironment", request)
 
     def create_queue(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        used = request["serviceEnvironmentOrder"]
-        if len(used) != 1:
-            raise client_error("A job queue must have one service environment.")
-        self._find(region, "service-environment", used[0]["serviceEnvironment"])
+        self._check_order(region, request["serviceEnvironmentOrder"])
         fixed = {"jobQueueType": JOB_TYPE, "computeEnvironmentOrder": []}
         return self._create(region, "job-queue", "jobQueue", {**request, **fixed})
 
@@ -172,8 +193,15 @@ class Batch:
         with self._lock:
             queue = self._find(region, "job-queue", request["jobQueue"])
             changes = {name: value for name, value in request.items() if name != "jobQueue"}
+            if "serviceEnvironmentOrder" in changes:
+                self._check_order(region, changes["serviceEnvironmentOrder"])
             self._save_resource(queue["jobQueueArn"], {**queue, **changes})
             return {name: queue[name] for name in ("jobQueueName", "jobQueueArn")}
+
+    def _check_order(self, region: str, order: Sequence[Mapping[str, Any]]) -> None:
+        if len(order) != 1:
+            raise client_error("A job queue must have one service environment.")
+        self._find(region, "service-environment", order[0]["serviceEnvironment"])
 
     def describe_environments(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         named = request.get("serviceEnvironments", ())
@@ -223,8 +251,14 @@ class Batch:
         """Add a job to its queue.
 
         Raises:
-            ClientException: If the queue does not accept the job, or the client token is not new.
+            ClientException: If the payload is no valid CreateTrainingJob request, the queue does
+                not accept the job, or the client token is not new.
         """
+        try:
+            payload = decode_request(request["serviceRequestPayload"])
+            self._sagemaker.check("CreateTrainingJob", payload)
+        except ApiError as error:
+            raise client_error(f"serviceRequestPayload is invalid: {error.message}") from error
         with self._lock:
             queue = self._find(region, "job-queue", request["jobQueue"])
             if queue["state"] != "ENABLED":
@@ -255,21 +289,25 @@ class Batch:
             return self._job(region, request["jobId"]).describe(self._account_id)
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of the jobs in a queue, newest first."""
+        """Return a page of the jobs in a queue, newest first. The token is the last job's id."""
+        matches, size = _filter(request), request.get("maxResults", _PAGE_SIZE)
+        if not 1 <= size <= _PAGE_SIZE:
+            raise client_error(f"maxResults must be between 1 and {_PAGE_SIZE}.")
         with self._lock:
             self._move(region)
             arn = self._find(region, "job-queue", request.get("jobQueue", ""))["jobQueueArn"]
-            found = [
-                job.describe(self._account_id)
-                for job in reversed(tuple(self._of(region)))
-                if job.queue == arn and _matches(job, request)
-            ]
+            jobs = [job for job in reversed(tuple(self._of(region))) if job.queue == arn]
+            if token := request.get("nextToken"):
+                ids = [job.id for job in jobs]
+                if token not in ids:
+                    raise client_error("Invalid nextToken")
+                del jobs[: ids.index(token) + 1]
+            found = [job.describe(self._account_id) for job in jobs if matches(job)]
         for job in found:
             del job["serviceRequestPayload"], job["attempts"]
-        start = int(request.get("nextToken", "0"))
-        end = start + request.get("maxResults", _PAGE_SIZE)
-        more = {"nextToken": str(end)} if end < len(found) else {}
-        return {"jobSummaryList": found[start:end], **more}
+        page = found[:size]
+        more = {"nextToken": page[-1]["jobId"]} if size < len(found) else {}
+        return {"jobSummaryList": page, **more}
 
     def terminate(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -341,41 +379,73 @@ class Batch:
     def _started(self, job: ServiceJob) -> bool:
         """Start the training job, or return False if the service job must wait.
 
-        If SageMaker refuses the training job, the service job fails.
+        If the training job cannot be created, the service job fails. It must not raise, since all
+        operations on service jobs would then fail.
         """
-        queue = self._resources[job.queue]
-        name = queue["serviceEnvironmentOrder"][0]["serviceEnvironment"]
-        environment = self._find(job.region, "service-environment", name)
-        used = sum(
-            other.instances
-            for other in self._of(job.region)
-            if other.queue == job.queue and other.training_job and other.status not in _ENDED
-        )
-        most = environment["capacityLimits"][0]["maxCapacity"]
-        if environment["state"] != "ENABLED" or used + job.instances > most:
-            return False
-        start = str(job.payload["TrainingJobName"])[:_NAME_CHARACTERS]
-        job.training_job = f"AWSBatch{start}{uuid.uuid4().hex}"
         try:
-            self._call(job, "CreateTrainingJob", **job.payload)
-        except ApiError as error:
-            job.training_job = None
-            if error.code == "ResourceLimitExceeded":
+            if not self._has_room(job):
                 return False
-            job.reason = f"{error.code}: {error.message}"
+            payload = job.payload
+            start = str(payload["TrainingJobName"])[:_NAME_CHARACTERS]
+            job.training_job = f"AWSBatch{start}{uuid.uuid4().hex}"
+            self._call(job, "CreateTrainingJob", **payload)
+        except Exception as error:
+            job.training_job = None
+            if isinstance(error, NotSaved) or getattr(error, "code", "") == "ResourceLimitExceeded":
+                return False
+            job.reason = str(error)
+            if not isinstance(error, ApiError):
+                logger.exception("Service job %s could not be started", job.id)
+                job.reason = f"{type(error).__name__}: {error}"
             self._enter(job, "FAILED")
         else:
             self._enter(job, "SCHEDULED")
         return True
 
+    def _has_room(self, job: ServiceJob) -> bool:
+        """Return True if the service environment of the job's queue has room for the job."""
+        queue = self._find(job.region, "job-queue", job.queue)
+        environment = self._find(job.region, "service-environment", _environment_of(queue))
+        used = sum(
+            other.instances
+            for other in self._of(job.region)
+            if other.queue == job.queue and other.training_job and other.status not in _ENDED
+        )
+        is_enabled = environment["state"] == "ENABLED"
+        return is_enabled and used + job.instances <= _most_instances(environment)
 
-def _matches(job: ServiceJob, request: dict[str, Any]) -> bool:
-    """Return True if a job matches the filter or, without a filter, has the requested status."""
+
+def _creation_time(job: ServiceJob) -> int:
+    return int(job.times["createdAt"])
+
+
+def _arn_of(resource: Mapping[str, Any]) -> str:
+    """Return the ARN of a job queue or a service environment."""
+    return str(resource.get("jobQueueArn") or resource["serviceEnvironmentArn"])
+
+
+def _environment_of(queue: Mapping[str, Any]) -> str:
+    return str(queue["serviceEnvironmentOrder"][0]["serviceEnvironment"])
+
+
+def _most_instances(environment: Mapping[str, Any]) -> int:
+    return int(environment["capacityLimits"][0]["maxCapacity"])
+
+
+def _filter(request: dict[str, Any]) -> Callable[[ServiceJob], bool]:
+    """Return a function that tests if a job matches the filter or, without one, the status.
+
+    Raises:
+        ClientException: If the filter is invalid or not supported.
+    """
     if not request.get("filters"):
-        return bool(job.status == request.get("jobStatus", "RUNNING"))
-    [(name, value)] = [(each["name"], each["values"][0]) for each in request["filters"]]
+        status = request.get("jobStatus", "RUNNING")
+        return lambda job: bool(job.status == status)
+    if len(request["filters"]) > 1 or len(request["filters"][0].get("values", ())) != 1:
+        raise client_error("filters must have one filter, which has one value.")
+    [(name, value)] = [(each.get("name"), each["values"][0]) for each in request["filters"]]
     if name == "JOB_NAME":
-        return fnmatch.fnmatchcase(job.request["jobName"].lower(), value.lower())
-    if name == "AFTER_CREATED_AT":
-        return job.times["createdAt"] > int(value)
-    raise client_error(f"The local platform does not model the filter {name}.")
+        return lambda job: fnmatch.fnmatchcase(job.request["jobName"].lower(), value.lower())
+    if name == "AFTER_CREATED_AT" and value.isdecimal():
+        return lambda job: job.times["createdAt"] > int(value)
+    raise client_error(f"The local platform does not model the filter {name} with value {value}.")

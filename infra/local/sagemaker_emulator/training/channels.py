@@ -6,11 +6,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from sagemaker_emulator.interfaces import Node
 from sagemaker_emulator.jobs.downloads import Download, fill_folders
-from sagemaker_emulator.s3_objects import S3Location, error_message, list_keys
+from sagemaker_emulator.s3_objects import S3_ERRORS, S3Location, error_message, list_keys
 
 
 def fill_channels(
@@ -26,10 +24,10 @@ def fill_channels(
 
 
 def missing_data_reason(s3: Any, channel: Mapping[str, Any]) -> str | None:
-    """Return S3's error message, "" if no object matches, or None if the channel has data."""
+    """Return the error message, "" if no object matches, or None if the channel has data."""
     source = channel["DataSource"]["S3DataSource"]
     try:
         found = next(list_keys(s3, S3Location.parse(source["S3Uri"]), page_size=10), None)
-    except ClientError as error:
+    except S3_ERRORS as error:
         return error_message(error)
     return None if found is not None else ""

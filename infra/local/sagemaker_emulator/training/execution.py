@@ -7,10 +7,8 @@ retry after an InternalServerError. Only the last segment uploads its output.
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from sagemaker_emulator.faults.injector import JobFaults
 from sagemaker_emulator.faults.training_watch import TrainingWatch
@@ -125,10 +123,9 @@ class TrainingExecution(JobExecution[TrainingJob]):
                 return ending
         self._enter("Uploading")
         try:
-            with tempfile.TemporaryDirectory(prefix="artifacts-", dir=nodes[0].opt_ml) as scratch:
-                upload_output(self._s3, nodes, self._job.output_prefix, Path(scratch))
-                if not failed:
-                    upload_model(self._s3, nodes, self._job.model_uri, Path(scratch))
+            upload_output(self._s3, nodes, self._job.output_prefix, nodes[0].opt_ml)
+            if not failed:
+                upload_model(self._s3, nodes, self._job.model_uri, nodes[0].opt_ml)
         except ArtifactUploadError as error:
             if not failed:
                 raise

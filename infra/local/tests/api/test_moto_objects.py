@@ -11,7 +11,7 @@ import pytest
 from moto import mock_aws
 from moto.core import DEFAULT_ACCOUNT_ID
 
-from sagemaker_emulator.api.moto_objects import stored_object
+from sagemaker_emulator.api.moto_objects import part_sizes_bytes, stored_object
 
 TOLD = (
     "ETag", "LastModified", "ContentType", "ContentEncoding", "ContentDisposition",
@@ -64,6 +64,19 @@ def test_answers_are_those_of_a_call(s3: Any, request_: dict[str, Any], is_versi
     assert short is not None
     assert {name: short.get(name) for name in TOLD} == {name: called.get(name) for name in TOLD}
     assert short["Body"] == called["Body"].read() == sent["Body"]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_part_sizes(s3: Any, number: int) -> None:
+    upload = {"Bucket": "kept", "Key": "parts"}
+    upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+    etag = s3.upload_part(**upload, PartNumber=number, Body=b"1")["ETag"]
+    parts = [{"PartNumber": number, "ETag": etag}]
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    s3.put_object(Bucket="kept", Key="whole", Body=b"1")
+    assert part_sizes_bytes(DEFAULT_ACCOUNT_ID, "kept", "parts") == [1]
+    for key in ("whole", "nothing"):
+        assert part_sizes_bytes(DEFAULT_ACCOUNT_ID, "kept", key) == []
 
 
 def test_what_only_a_call_tells_is_left_to_it(s3: Any) -> None:

@@ -170,6 +170,17 @@ def test_web_pages_are_refused(platform: SimpleNamespace, headers: dict[str, str
     assert headers.get("Origin", "") in answer["message"]
 
 
+@pytest.mark.parametrize(
+    ("operation", "member"),
+    [("List", "NextToken"), ("List", "MaxResults"), ("Create", "Tags"), ("Create", "Environment")],
+)
+def test_null_is_as_good_as_absent(platform: SimpleNamespace, operation: str, member: str) -> None:
+    request = job_request(f"null-{member}") if operation == "Create" else {}
+    target = f"SageMaker.{operation}TrainingJob{'s' * (operation == 'List')}"
+    status, answer = _post(platform.endpoint, target, json.dumps({**request, member: None}))
+    assert status == 200, answer
+
+
 def test_body_that_is_no_json(platform: SimpleNamespace) -> None:
     status, answer = _post(platform.endpoint, "SageMaker.DescribeTrainingJob", "{")
     assert (status, answer["__type"]) == (400, "SerializationException")
@@ -204,7 +215,13 @@ def test_capacity_is_a_failure_of_the_job_and_not_of_the_call(platform: SimpleNa
     assert not {"TrainingStartTime", "TrainingEndTime", "BillableTimeInSeconds"} & set(job)
 
 
-@pytest.mark.parametrize("uri", ["s3://results/nothing-here", "s3://no-such-bucket-1/x"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("s3://results/nothing-here", "s3://no-such-bucket-1/x", "https://x"),
+        *("s3://<bucket>/data", "s3://[your-bucket]/data"),
+    ],
+)
 def test_no_data(platform: SimpleNamespace, uri: str) -> None:
     code, message = refusal(platform, job_request("no-data", InputDataConfig=[channel(uri)]))
     assert code == "ValidationException"
@@ -227,14 +244,13 @@ def test_unknown_image_fails_the_job(platform: SimpleNamespace) -> None:
     )
 
 
-def test_missing_output_bucket_is_refused(platform: SimpleNamespace) -> None:
+@pytest.mark.parametrize("bucket", ["absent-bucket", "[your-bucket]"])
+def test_missing_output_bucket_is_refused(platform: SimpleNamespace, bucket: str) -> None:
     """Without the bucket, the results of the job would be lost."""
-    output = {"S3OutputPath": "s3://absent-bucket/x"}
+    output = {"S3OutputPath": f"s3://{bucket}/x"}
     code, message = refusal(platform, job_request("no-bucket", OutputDataConfig=output))
     assert code == "ValidationException"
-    assert message.startswith(
-        'The S3 bucket "absent-bucket" given in output data config S3OutputPath '
-    )
+    assert message.startswith(f'The S3 bucket "{bucket}" given in output data config S3OutputPath ')
     assert not platform.sagemaker.list_training_jobs(NameContains="no-bucket")[
         "TrainingJobSummaries"
     ]

@@ -28,6 +28,7 @@ class RecordingS3:
         self.uploads: list[tuple[str, str]] = []
 
     def upload_fileobj(self, file: IO[bytes], bucket: str, key: str, Config: Any) -> None:
+        key.encode()  # botocore also raises UnicodeEncodeError
         text = file.read().decode()
         if key == self.refused:
             raise ClientError(
@@ -87,6 +88,17 @@ def test_what_could_not_be_uploaded_is_tried_again(
     s3.refused = None
     sync._upload_changes()
     assert s3.uploads == [("cp/b", "2"), ("cp/a", "1")]
+
+
+def test_file_name_that_is_not_utf_8_does_not_stop_the_sync(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    s3, nodes = RecordingS3(), nodes_with(tmp_path, algo1_z="1")
+    (nodes[0].opt_ml / "checkpoints" / os.fsdecode(b"mod\xe8le.pt")).write_text("2")
+    with FolderSync(s3, [FOLDER], nodes, interval_seconds=3600):
+        pass
+    assert s3.uploads == [("cp/z", "1")]
+    assert "could not be copied" in caplog.text
 
 
 def test_file_that_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from types import SimpleNamespace
@@ -11,6 +13,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.local.tests.platform_client import client, job_request, resources, wait_for_end
+from sagemaker_emulator.api.protocol import ApiError
+from sagemaker_emulator.jobs.lists import Listing
 
 NAMES = ["beta-1", "alpha-1", "alpha-2", "gamma-1"]
 
@@ -70,6 +74,34 @@ def test_pages(jobs: SimpleNamespace) -> None:
         NAMES[:3],
         NAMES[3:],
     ]
+
+
+@pytest.mark.parametrize("order", ["Ascending", "Descending"])
+@pytest.mark.parametrize("sort_by", ["Name", "CreationTime", "Status"])
+def test_pages_of_a_list_whose_items_are_deleted(sort_by: str, order: str) -> None:
+    """Clients page through all jobs and delete each."""
+    left = [
+        {"Name": f"job-{i}", "CreationTime": i // 2, "LastModifiedTime": 0, "Status": f"s{i % 2}"}
+        for i in range(9)
+    ]
+    query: dict[str, Any] = {"SortBy": sort_by, "SortOrder": order, "MaxResults": 2}
+    while True:
+        page = Listing("Jobs", "Name", "Status").page(left, query)
+        left = [job for job in left if job not in page["Jobs"]]
+        if "NextToken" not in page:
+            break
+        query["NextToken"] = page["NextToken"]
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    "place", [0, [], ["text", "name"], [1, 2], [None, "name"], {"value": 1, "name": "x"}]
+)
+def test_forged_token(place: Any) -> None:
+    token = base64.urlsafe_b64encode(json.dumps([place, {}]).encode()).decode()
+    job = {"Name": "job", "CreationTime": 1, "LastModifiedTime": 0, "Status": "s"}
+    with pytest.raises(ApiError, match="Invalid pagination token"):
+        Listing("Jobs", "Name", "Status").page([job], {"NextToken": token})
 
 
 @pytest.mark.parametrize("changes", [{"NextToken": "nonsense"}, {"SortBy": "Name"}])

@@ -83,12 +83,13 @@ def test_record_that_could_not_be_written_is_written_at_the_end(
 def test_record_that_can_not_be_read_is_said_and_left(tmp_path: Path) -> None:
     store = RecordStore(tmp_path)
     bad = {"a": b"", "b": b"[]", "c": b'{"other": 1}', "d": bytes(range(256)), "e": b'{"n": 1'}
+    bad["f"] = b'{"n": []}'
     for name, content in bad.items():
         (tmp_path / f"{name}.json").write_bytes(content)
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "good.json").write_text('{"n": 7}')
     for _ in range(2):
-        assert list(store.load_all(lambda record: record["n"])) == [7]
+        assert list(store.load_all(lambda record: record["n"] or [][0])) == [7]
     said = store.ledger.damaged()
     assert [line.partition(" is damaged (")[0] for line in said] == [
         str(tmp_path / f"{name}.json") for name in [*bad, "folder"]

@@ -7,13 +7,16 @@ import errno
 import io
 import os
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from syrupy.assertion import SnapshotAssertion
 
 from infra.local.tests.platform_client import (
     job_request,
@@ -101,6 +104,35 @@ def test_failed_job_keeps_its_output_and_reason(platform: SimpleNamespace) -> No
     assert archive_names(platform, "bad", "output.tar.gz") == {"partial.txt": "partial"}
     with pytest.raises(ClientError, match="404"):
         platform.s3.head_object(Bucket="results", Key="jobs/bad/output/model.tar.gz")
+
+
+def test_failed_job_keeps_its_reason_when_the_disk_is_full(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is often what failed the program."""
+
+    def fill(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        (node.opt_ml / "output" / "data" / "partial.txt").write_text("partial")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    platform.engine.programs["fill"] = fill
+    for name in ("NamedTemporaryFile", "TemporaryDirectory"):
+        monkeypatch.setattr(tempfile, name, full)
+    assert run_job(platform, "filled", "fill")["FailureReason"].startswith("AlgorithmError: ")
+
+
+def test_output_that_is_not_uploaded_fails_a_completed_job(
+    platform: SimpleNamespace, snapshot: SnapshotAssertion
+) -> None:
+    def odd(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        (node.opt_ml / "model" / os.fsdecode(b"mod\xe8le.pt")).write_text("1")
+
+    platform.engine.programs["odd"] = odd
+    output = {"S3OutputPath": "s3://results/jobs", "CompressionType": "NONE"}
+    assert run_job(platform, "odd", "odd", OutputDataConfig=output)["FailureReason"] == snapshot
 
 
 def test_platform_error_is_an_internal_server_error(

@@ -227,15 +227,21 @@ def test_registry_of_another_account(platform: SimpleNamespace) -> None:
 
 def test_idempotency_token(platform: SimpleNamespace) -> None:
     location = put_source(platform, "token.zip", "FROM token")
+    elsewhere = SimpleNamespace(codebuild=client(platform.endpoint, "codebuild", "eu-west-1"))
     first = start(platform, location, "token", idempotencyToken="one")
     assert start_again(platform, location) == first
-    finished(platform, first)
+    others = [
+        start_again(platform, location, projectName="images-2"),
+        start_again(elsewhere, location),
+    ]
+    assert len({first, *others}) == 3, "a token belongs to a project in a region"
+    for place, build in ((platform, first), (platform, others[0]), (elsewhere, others[1])):
+        finished(place, build)
 
 
-def start_again(platform: SimpleNamespace, location: str) -> str:
-    answer = platform.codebuild.start_build(
-        projectName="images", sourceLocationOverride=location, idempotencyToken="one"
-    )
+def start_again(platform: SimpleNamespace, location: str, **changes: str) -> str:
+    request = {"projectName": "images", "idempotencyToken": "one", **changes}
+    answer = platform.codebuild.start_build(sourceLocationOverride=location, **request)
     return str(answer["build"]["id"])
 
 

@@ -55,14 +55,17 @@ def server_process(process: Forked, state_dir: Path) -> Iterator[SimpleNamespace
         process.wait()
 
 
-def put_in_parts(s3: Any, key: str) -> None:
+def put_in_parts(s3: Any, key: str, first: int = 1, unused: int = 0, last: int = 2) -> None:
+    """Put an object in two parts with these numbers, and upload another part that it lacks."""
     where = {"Bucket": "kept", "Key": key}
     upload = {
         **where,
         "UploadId": s3.create_multipart_upload(**where, ChecksumAlgorithm="SHA256")["UploadId"],
     }
+    if unused:
+        s3.upload_part(**upload, PartNumber=unused, Body=b"unused", ChecksumAlgorithm="SHA256")
     parts = []
-    for number, body in enumerate((b"a" * PART_BYTES, b"b" * 10), start=1):
+    for number, body in ((first, b"a" * PART_BYTES), (last, b"b" * 10)):
         part = s3.upload_part(**upload, PartNumber=number, Body=body, ChecksumAlgorithm="SHA256")
         parts.append(
             {"PartNumber": number, "ETag": part["ETag"], "ChecksumSHA256": part["ChecksumSHA256"]}
@@ -77,7 +80,7 @@ def head(s3: Any, key: str) -> dict[str, Any]:
 
 
 def test_objects_come_back_as_they_were(tmp_path: Path) -> None:
-    keys = ["plain", "strange/ü name+%2F_x", "parts"]
+    keys = ["plain", "strange/ü name+%2F_x", "parts", "parts-with-gaps"]
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="kept")
         for key in keys[:2]:
@@ -91,6 +94,7 @@ def test_objects_come_back_as_they_were(tmp_path: Path) -> None:
                 ChecksumAlgorithm="SHA256",
             )
         put_in_parts(platform.s3, "parts")
+        put_in_parts(platform.s3, "parts-with-gaps", first=3, unused=5, last=7)
         before = {key: head(platform.s3, key) for key in keys}
     with served(tmp_path) as platform:
         assert {key: head(platform.s3, key) for key in keys} == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import shlex
+import signal
 import subprocess
 import threading
 import time
@@ -247,9 +248,7 @@ class ContainerNodes:
                 {"event": "not_started", "host": host, "error": self._last_lines.get(host, "")}
             )
         else:
-            self.events.put(
-                {"event": "ended", "host": host, "exit_code": code if code <= 128 else 128 - code}
-            )
+            self.events.put({"event": "ended", "host": host, "exit_code": as_of_subprocess(code)})
 
     def _clean_up(self) -> None:
         for relay in self._relays:
@@ -271,3 +270,11 @@ class ContainerNodes:
         left = [host for host, pid in self.pid_by_host.items() if Path(f"/proc/{pid}").exists()]
         if left:
             raise SupervisorError(f"the containers of {', '.join(left)} can't be removed")
+
+
+def as_of_subprocess(exit_code: int) -> int:
+    """Return the exit code of a container as `subprocess` does: -15 instead of 143 for SIGTERM.
+
+    Other large codes are the program's own, such as 255 of ssh and sys.exit(-1).
+    """
+    return 128 - exit_code if 128 < exit_code < 128 + signal.NSIG else exit_code

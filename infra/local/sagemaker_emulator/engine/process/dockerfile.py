@@ -134,6 +134,8 @@ class _Reader:
         if self._recipe.base is not None:
             raise ValueError("multiple stages need a container engine; use one FROM")
         words = [word for word in rest.split() if not word.startswith("--")]
+        if not words:
+            raise ValueError("expected an image")
         self._recipe.base = base = self._expand(words[0])
         if inherited := self._inherit(base):
             self._recipe.environment.update(inherited.environment)
@@ -152,7 +154,7 @@ class _Reader:
         self._recipe.folder = self._absolute(self._expand(rest)).rstrip("/") or "/"
 
     def _add_copy(self, rest: str) -> None:
-        words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+        words = _words(rest)
         if any(word.startswith("--from") for word in words):
             raise ValueError("copying from a different image needs a container engine")
         *sources, target = (self._expand(word) for word in words if not word.startswith("--"))
@@ -197,14 +199,15 @@ class _Reader:
         return Install(tuple(files), tuple(packages), with_dependencies, pins)
 
     def _check_command(self, rest: str) -> None:
-        words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
-        if words != ["train"]:
+        if _words(rest) != ["train"]:
             raise ValueError('SageMaker runs `train`; write ENTRYPOINT ["train"], or omit it')
 
     def _pairs(self, rest: str) -> dict[str, str]:
         words = shlex.split(rest)
-        if "=" not in words[0]:  # old form: ENV NAME rest
+        if len(words) > 1 and "=" not in words[0]:  # old form: ENV NAME rest
             return {words[0]: self._expand(rest.split(maxsplit=1)[1])}
+        if not words:
+            raise ValueError("expected NAME=value")
         pairs = {}
         for word in words:
             name, equals, value = word.partition("=")
@@ -224,6 +227,11 @@ class _Reader:
         joined = posixpath.join(self._recipe.folder, path)
         is_folder = path.endswith("/") or posixpath.basename(path) in (".", "..")
         return posixpath.normpath(joined).rstrip("/") + ("/" if is_folder else "")
+
+
+def _words(rest: str) -> list[str]:
+    """Return the arguments of an instruction, which are a JSON list or words as in a shell."""
+    return [str(word) for word in json.loads(rest)] if rest.startswith("[") else shlex.split(rest)
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str, str]]:

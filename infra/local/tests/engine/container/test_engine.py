@@ -17,7 +17,11 @@ import pytest
 from sagemaker_emulator.engine.container import engine as container_engine
 from sagemaker_emulator.engine.container.engine import ContainerEngine, launched_over_ssh
 from sagemaker_emulator.engine.container.images import ImageConfig
-from sagemaker_emulator.engine.container.nodes import NODE_FOLDER, environment_script
+from sagemaker_emulator.engine.container.nodes import (
+    NODE_FOLDER,
+    as_of_subprocess,
+    environment_script,
+)
 from sagemaker_emulator.engine.container.quota import YieldingQuotas
 from sagemaker_emulator.engine.errors import EngineError
 from sagemaker_emulator.engine.host.network import ContainerLinks
@@ -241,6 +245,13 @@ def test_environment_keeps_every_value():
     )
     seen = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
     assert {name: seen[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(1, 1), (127, 127), (137, -9), (192, -64), (193, 193), (255, 255)]
+)
+def test_only_codes_of_signals_are_signals(code, expected):
+    assert as_of_subprocess(code) == expected
 
 
 def test_start_removes_what_a_killed_predecessor_left(engine):

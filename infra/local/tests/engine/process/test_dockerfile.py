@@ -70,6 +70,10 @@ def test_versions_that_an_install_is_held_to_are_those_of_the_image():
         ("ADD https://example.org/a /opt/ml/code/", "the build context"),
         ('ENTRYPOINT ["bash"]', "SageMaker runs `train`"),
         ("ENV A=1 B", "expected NAME=value"),
+        ("ENV A", "expected NAME=value, got A"),
+        ("ENV", "expected NAME=value"),
+        ("LABEL", "expected NAME=value"),
+        ("COPY [1]", "a source and a target"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_with_its_line(line, complaint):
@@ -79,7 +83,13 @@ def test_what_cannot_be_honoured_is_refused_with_its_line(line, complaint):
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), [("", "no FROM"), ("FROM a\nRUN pip \\", "backslash")]
+    ("text", "complaint"),
+    [
+        ("", "no FROM"),
+        ("FROM a\nRUN pip \\", "backslash"),
+        ("FROM", "line 1: FROM : expected an image"),
+        ("FROM --platform=linux/amd64", "line 1: .*expected an image"),
+    ],
 )
 def test_broken_files(text, complaint):
     with pytest.raises(ImageBuildError, match=complaint):
