@@ -19,7 +19,7 @@ from nodesweep.tasks.dataset.files import list_directory
 from nodesweep.tasks.dataset.naming import notices_of
 from nodesweep.tasks.folder import shown_names
 from nodesweep.tasks.image.bases import with_container
-from nodesweep.tasks.image.find import list_context
+from nodesweep.tasks.image.find import ContextFiles, list_context, own_folders
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
 from nodesweep.tasks.jobs.source import LocalCode
 
@@ -148,9 +148,7 @@ class LocalFiles:
         dockerfile = image.build_context / "Dockerfile"
         if not problems and self._has_context():
             names = [
-                name
-                for name in list_context(image.build_context).files
-                if _NAMES_PACKAGES.fullmatch(name)
+                name for name in self._context_files().files if _NAMES_PACKAGES.fullmatch(name)
             ]
             paths = [dockerfile, *(image.build_context / name for name in names)]
             packages = {str(path): path.read_text(errors="replace") for path in paths}
@@ -202,8 +200,12 @@ class LocalFiles:
     def _of_context(self) -> list[str]:
         if not self._has_context():
             return []
-        root = self.config.image.build_context
-        return _left_out("image.context", root, list_context(root).secrets)
+        return _left_out(
+            "image.context", self.config.image.build_context, self._context_files().secrets
+        )
+
+    def _context_files(self) -> ContextFiles:
+        return list_context(self.config.image.build_context, own_folders(self.config))
 
     def _dataset_notices(self) -> list[str]:
         """Return notices about other files in a local dataset's folder.
