@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
 import platform
@@ -10,6 +9,7 @@ import re
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from sagemaker_emulator.engine.process.dockerfile import Copy, Install, Recipe
@@ -97,31 +97,32 @@ def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
             or PurePosixPath(copy.target) == _CODE
         )
         for pattern in copy.sources:
-            is_folder = into_folder or (context / pattern).is_dir()
-            matches = _matches(context, pattern.removeprefix("./").rstrip("/") or ".", included)
+            matches = _matches(pattern, included)
             if not matches:
                 raise ImageBuildError(
                     f"COPY: {pattern} is not in the build context (or .dockerignore excludes it)"
                 )
             for relative, inside in matches.items():
-                inner = is_folder or inside != relative.name or len(matches) > 1
-                target = (
-                    PurePosixPath(copy.target) / inside if inner else PurePosixPath(copy.target)
-                )
-                placed[str(target)] = context / relative
+                is_named = not inside and (into_folder or len(matches) > 1)
+                inner = (relative.name,) if is_named else inside
+                placed[str(PurePosixPath(copy.target, *inner))] = context / relative
     return placed
 
 
 def _matches(
-    context: Path, pattern: str, included: Iterable[PurePosixPath]
-) -> dict[PurePosixPath, str]:
-    """Map the files that match a COPY source to their paths below the target."""
-    if (context / pattern).is_dir():
-        folder = PurePosixPath(pattern)
-        return {
-            path: str(path.relative_to(folder)) for path in included if path.is_relative_to(folder)
-        }
-    return {path: path.name for path in included if fnmatch.fnmatchcase(str(path), pattern)}
+    pattern: str, included: Iterable[PurePosixPath]
+) -> dict[PurePosixPath, tuple[str, ...]]:
+    """Map the files that match a COPY source, or are in a folder that does, to their paths in it.
+
+    As in Docker, a wildcard matches within one component of a path. The path of a file that itself
+    matches is empty.
+    """
+    parts = PurePosixPath(pattern.strip("/")).parts
+    return {
+        path: path.parts[len(parts) :]
+        for path in included
+        if len(path.parts) >= len(parts) and all(map(fnmatchcase, path.parts, parts))
+    }
 
 
 def _included_files(context: Path) -> list[PurePosixPath]:

@@ -352,6 +352,28 @@ def test_contexts_that_do_not_fit(store, context, change, complaint):
         build(store, context)
 
 
+@pytest.mark.parametrize(
+    ("copy", "placed"),
+    [
+        ("*.py /opt/ml/code/", {"train.py": "train.py"}),
+        ("*.py /opt/ml/code/main.py", {"main.py": "train.py"}),
+        ("*/train.py /opt/ml/code/", {"train.py": "lib/train.py"}),
+        ("li* /opt/ml/code/", {"train.py": "lib/train.py", "sub/a.py": "lib/sub/a.py"}),
+        ("l?b/s* /opt/ml/code/sub", {"sub/a.py": "lib/sub/a.py"}),
+        ("./lib/sub/ /opt/ml/code/sub", {"sub/a.py": "lib/sub/a.py"}),
+        ("/lib/sub/a.py /opt/ml/code/", {"a.py": "lib/sub/a.py"}),
+    ],
+)
+def test_copies_match_and_place_files_as_docker_does(tmp_path, copy, placed):
+    for name in ("train.py", "lib/train.py", "lib/sub/a.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    files = read_content(tmp_path, parse(f"FROM a\nCOPY {copy}\n", {}), {}).files
+    assert {name: str(path.relative_to(tmp_path)) for name, path in files.items()} == {
+        f"code/{name}": source for name, source in placed.items()
+    }
+
+
 @pytest.mark.parametrize("requirement", ["-r more.txt", "./absent-1.0-py3-none-any.whl"])
 def test_messages_name_no_folder_of_this_machine(store, context, requirement):
     """Users of CodeBuild see the messages."""
