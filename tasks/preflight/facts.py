@@ -20,7 +20,12 @@ from nodesweep.tasks.dataset.naming import notices_of
 from nodesweep.tasks.folder import shown_names
 from nodesweep.tasks.image.bases import with_container
 from nodesweep.tasks.image.find import ContextFiles, list_context, own_folders
-from nodesweep.tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
+from nodesweep.tasks.image.packages import (
+    REQUIREMENTS_FILE,
+    decoded,
+    read_requirements,
+    unread_requirements,
+)
 from nodesweep.tasks.jobs.source import LocalCode
 
 CLOCK_FILE = "nodesweep_clock.py"
@@ -147,15 +152,13 @@ class LocalFiles:
                 problems += error.problems
         dockerfile = image.build_context / "Dockerfile"
         if not problems and self._has_context():
-            names = [
-                name for name in self._context_files().files if _NAMES_PACKAGES.fullmatch(name)
-            ]
+            names = filter(_NAMES_PACKAGES.fullmatch, self._context_files().files)
             paths = [dockerfile, *(image.build_context / name for name in names)]
-            packages = {str(path): path.read_text(errors="replace") for path in paths}
+            packages = {str(path): decoded(path.read_bytes()) for path in paths}
             found = dockerfile_bases(packages[str(dockerfile)], image.all_build_args)
             bases = tuple(base.reference for base in found)
         if requirements is not None:
-            packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
+            packages[str(requirements.path)] = decoded(requirements.files[REQUIREMENTS_FILE])
             problems += requirements.missing
         return Files(
             bases,

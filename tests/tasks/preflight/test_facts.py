@@ -54,10 +54,8 @@ def test_each_file_is_read_once(
     (tmp_path / "requirements.txt").write_text("timm\n-r more.txt\n-r gone.txt\n")
     (tmp_path / "more.txt").write_text("mpi4py\n")
     read: list[str] = []
-    read_text = Path.read_text
-    monkeypatch.setattr(
-        Path, "read_text", lambda path, **how: read.append(path.name) or read_text(path, **how)
-    )
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or read_bytes(path))
     files = LocalFiles(
         make_config(image={"uri": "docker.io/ours:1"}, training={"source_dir": str(tmp_path)})
     ).read()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import platform
 import re
+import shlex
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -180,8 +182,14 @@ def _is_referred_to(source: Path, requirement_files: Iterable[Path]) -> bool:
 
 
 def requirement_lines(path: Path) -> list[str]:
-    """Return the lines of a requirements file, with continued lines joined and without comments."""
-    joined = re.sub(r"\\\n", " ", path.read_text())
+    """Return the lines of a requirements file, with continued lines joined and without comments.
+
+    As in pip, UTF-16 is decoded, and a line that is only a comment is not continued.
+    """
+    data = path.read_bytes()
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = data.decode("utf-16" if is_wide else "utf-8-sig", "replace")
+    joined = re.sub(r"\\\r?\n", "", re.sub(r"(?m)^[ \t]*#.*$", "", text))
     lines = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in joined.splitlines())
     return [line for line in lines if line]
 
@@ -194,12 +202,13 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
         file = pending.pop()
         for line in requirement_lines(file):
             match = re.match(
-                r"(?:-r|-c|--requirement|--constraint)[\s=]*(?P<file>\S+)|(?P<package>\.{1,2}/\S+)",
+                r"(?:-r|-c|--requirement|--constraint)[\s=]*(?P<file>\S.*)|(?P<package>\.{1,2}/\S+)",
                 line,
             )
             if not match:
                 continue
-            path = (file.parent / (match["file"] or match["package"])).resolve()
+            name = match["package"] or _first_word(match["file"])
+            path = (file.parent / name).resolve()
             if not path.exists():
                 raise ImageBuildError(
                     f"READ {file.name}: {line}: the path is not in the build context"
@@ -208,6 +217,13 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
             if match["file"] and path not in [seen for seen, _ in found]:
                 pending.append(path)
     return found
+
+
+def _first_word(text: str) -> str:
+    try:
+        return shlex.split(text)[0]
+    except ValueError:  # a quotation mark is missing
+        return text
 
 
 def python_name() -> str:

@@ -17,7 +17,11 @@ import pytest
 from infra.local.tests.engine.process.image_builds import WHEEL, build, hash_of, write_wheel
 from sagemaker_emulator.engine.process import installer
 from sagemaker_emulator.engine.process.dockerfile import parse
-from sagemaker_emulator.engine.process.image_content import read_content
+from sagemaker_emulator.engine.process.image_content import (
+    _referred_paths,
+    read_content,
+    requirement_lines,
+)
 from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 from sagemaker_emulator.interfaces import ImageBuildError
 from sagemaker_emulator.process_identity import start_ticks
@@ -399,6 +403,20 @@ def test_build_args_of_installers_and_requirements_make_the_environments_name(co
     with zipfile.ZipFile(context / "tinytrain-1.0-py3-none-any.whl", "a") as wheel:
         wheel.writestr("more.py", "")
     assert venv_digest() != plain
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_requirements_are_read_as_pip_does(tmp_path, encoding):
+    text = "# one \\\n-r 'my more.txt'\r\ntimm \\\r\n  --hash=x # two \n"
+    (tmp_path / "requirements.txt").write_bytes(text.encode(encoding))
+    (tmp_path / "my more.txt").write_text("")
+    assert requirement_lines(tmp_path / "requirements.txt") == [
+        "-r 'my more.txt'",
+        "timm   --hash=x",
+    ]
+    assert _referred_paths([tmp_path / "requirements.txt"]) == [
+        (tmp_path / "requirements.txt", tmp_path / "my more.txt")
+    ]
 
 
 def layer_on(folder, image, requirement):
