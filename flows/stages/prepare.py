@@ -45,7 +45,7 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteSource
 from nodesweep.tasks.dataset.validation import check_age
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 from nodesweep.tasks.image.bases import with_container
-from nodesweep.tasks.image.find import BuildContext, Image, Images, own_folders, read_context
+from nodesweep.tasks.image.find import BuildContext, Image, Images, read_context
 from nodesweep.tasks.image.packages import (
     REQUIREMENTS_FILE,
     build_failure_remedy,
@@ -324,7 +324,7 @@ class Preparation:
         """Return the build context, with base images pinned by digest if known."""
         image = self._with_container()
         pinned = pin_base_images(self.images, image.all_build_args)
-        return read_context(image, pinned, own_folders(self.config))
+        return read_context(image, pinned, self.config.own_folders)
 
     def _requirements(self) -> Requirements | None:
         return read_requirements(self.config.training, self.config.platform.fixed_image)

@@ -18,7 +18,7 @@ from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import agree
 from nodesweep.tasks.image.bases import pin_base_images
-from nodesweep.tasks.image.find import Images, own_folders, read_context
+from nodesweep.tasks.image.find import Images, read_context
 from nodesweep.tasks.report.pricing import NoPrice, query_price
 
 LARGEST = Shape("two-node job", nodes=2)
@@ -83,7 +83,7 @@ def base_image(trial: Trial) -> Mapping[str, Any]:
     pinned = pin_base_images(
         Images(backend_of(trial.platform), config.image), config.image.all_build_args
     )
-    bases = read_context(config.image, pinned, own_folders(config)).bases
+    bases = read_context(config.image, pinned, config.own_folders).bases
     if not pinned:
         raise NoEvidence(f"the registry returned no digest for {', '.join(bases)}")
     return {"bases": list(bases)}

@@ -36,7 +36,7 @@ from nodesweep.tasks.dataset.remote.objects import (
 )
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
-from nodesweep.tasks.image.find import Image, Images, find_image, own_folders, read_context
+from nodesweep.tasks.image.find import Image, Images, find_image, read_context
 from nodesweep.tasks.jobs.source import LocalCode, upload_source
 from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.sweeps.owner import SweepOwner
@@ -125,7 +125,7 @@ class Trial:
             return Image(image.uri, None, built=False)
         images = Images(backend_of(self.platform), image)
         pinned = pin_base_images(images, image.all_build_args)
-        context = read_context(image, pinned, own_folders(self.config))
+        context = read_context(image, pinned, self.config.own_folders)
         found = find_image(images, context)
         if found is not None:
             return found

@@ -17,7 +17,7 @@ from typing import Any
 from pathspec import PathSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from nodesweep.configs.models import BenchmarkConfig, ImageConfig
+from nodesweep.configs.models import ImageConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused, error_code
 from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.preflight.storage import no_repository
@@ -71,11 +71,6 @@ class Image:
     built: bool
 
 
-def own_folders(config: BenchmarkConfig) -> tuple[Path, ...]:
-    """Return the folders that nodesweep writes to, which may be in a build context."""
-    return Path(config.report.directory), Path(config.platform.state_directory)
-
-
 def read_context(
     config: ImageConfig,
     pinned: Mapping[str, str] | None = None,
@@ -89,7 +84,7 @@ def read_context(
         config: the image section.
         pinned: base images as written, with their digests (tasks/image/bases.py); other
             base images are identified by name.
-        left_out: files and folders that are no part of the context (own_folders()).
+        left_out: files and folders that are no part of the context (BenchmarkConfig.own_folders).
 
     Raises:
         PreflightRefused: there is no Dockerfile, or a file cannot be sent.

@@ -19,7 +19,7 @@ from nodesweep.tasks.dataset.files import list_directory
 from nodesweep.tasks.dataset.naming import notices_of
 from nodesweep.tasks.folder import shown_names
 from nodesweep.tasks.image.bases import with_container
-from nodesweep.tasks.image.find import ContextFiles, list_context, own_folders
+from nodesweep.tasks.image.find import ContextFiles, list_context
 from nodesweep.tasks.image.packages import (
     REQUIREMENTS_FILE,
     decoded,
@@ -208,7 +208,7 @@ class LocalFiles:
         )
 
     def _context_files(self) -> ContextFiles:
-        return list_context(self.config.image.build_context, own_folders(self.config))
+        return list_context(self.config.image.build_context, self.config.own_folders)
 
     def _dataset_notices(self) -> list[str]:
         """Return notices about other files in a local dataset's folder.

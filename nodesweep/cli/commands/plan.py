@@ -27,7 +27,7 @@ from nodesweep.scaling.rules.rule import Facts
 from nodesweep.scaling.secrets import hide_in_request
 from nodesweep.tasks.dataset.files import channel_folders, check_keys, scan_directory
 from nodesweep.tasks.dataset.remote.objects import split_uri
-from nodesweep.tasks.image.find import own_folders, read_context
+from nodesweep.tasks.image.find import read_context
 from nodesweep.tasks.jobs.source import LocalCode, code_uri
 
 _SAME_SPEED = (
@@ -296,7 +296,7 @@ def _container(config: BenchmarkConfig, facts: Facts) -> str | None:
     """Return the existing image that the config names; None if a run builds one."""
     uri = facts.config.image.uri
     if uri is None:
-        read_context(config.image, left_out=own_folders(config))
+        read_context(config.image, left_out=config.own_folders)
     return None if facts.files.has_layer else uri
 
 

@@ -19,7 +19,6 @@ from nodesweep.tasks.image.find import (
     find,
     find_repository,
     list_context,
-    own_folders,
     pushed_image,
     read_context,
     source_revision,
@@ -399,12 +398,12 @@ def test_what_nodesweep_writes_is_left_out_of_a_context_at_the_projects_root(
     root = Path(config.context)
     whole = make_config(platform={"state_directory": state}, report={"directory": "reports"})
     monkeypatch.chdir(root)
-    before = read_context(config, left_out=own_folders(whole))
+    before = read_context(config, left_out=whole.own_folders)
     for name in (".nodesweep/machine/key", f"{state}/platform.log", "reports/s1/sweep.json"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("x")
     (root / "reports" / "latest").symlink_to("s1")
     (root / state / "python").symlink_to("/usr/bin/env")
     (root / "results").symlink_to("reports")
-    after = read_context(config, left_out=own_folders(whole))
+    after = read_context(config, left_out=whole.own_folders)
     assert (after.tag, after.files) == (before.tag, before.files)

@@ -37,6 +37,16 @@ def test_files_are_read_from_context_and_code(make_config: Configs, tmp_path: Pa
     assert LocalFiles(named).read().base_images == ("ours:2",)
 
 
+def test_reports_in_the_context_are_no_files_of_it(make_config: Configs, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM python:3.11\n")
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "requirements.txt").write_text("mpi4py\n")
+    (tmp_path / "reports" / "id_rsa").write_text("")
+    reports = {"directory": str(tmp_path / "reports")}
+    found = LocalFiles(make_config(image={"context": str(tmp_path)}, report=reports)).read()
+    assert (list(found.packages), found.notices) == ([str(tmp_path / "Dockerfile")], ())
+
+
 def test_image_that_is_given_is_built_of_no_files(make_config: Configs, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM python:3.11\n")
     found = LocalFiles(
