@@ -356,6 +356,11 @@ class BenchmarkConfig(Section):
         )
 
     @property
+    def own_folders(self) -> tuple[Path, Path]:
+        """The folders that nodesweep writes to, which may be in a build context."""
+        return Path(self.report.directory), Path(self.platform.state_directory)
+
+    @property
     def ships_program(self) -> bool:
         """True if the jobs run the program of infra/image, built from its own Dockerfile."""
         ours = self.image.build_context.parts[-2:] == ("infra", "image")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,6 +127,25 @@ def walk(
                     return WalkResult((), (), (RefusedPath(_printable(name), why),))
                 pending.append((name, (*ancestors, real)))
     return WalkResult(tuple(sorted(files)), tuple(sorted(left_out)), tuple(refused))
+
+
+def is_one_of(paths: Iterable[Path], root: Path) -> Callable[[Entry], bool]:
+    """Return a test of whether an entry of `root` is one of these paths.
+
+    A link to one of them counts if it is a folder.
+    """
+    named = list(paths)
+    real_root = root.resolve()
+    places = {
+        *(Path(os.path.abspath(path)) for path in named),
+        *(path.resolve() for path in named),
+    }
+
+    def is_named(entry: Entry) -> bool:
+        own = {real_root / entry.name, Path(os.path.abspath(root / entry.name))}
+        return not places.isdisjoint({*own, entry.real} if entry.is_folder else own)
+
+    return is_named
 
 
 def shown_names(names: Sequence[str]) -> str:

@@ -323,7 +323,8 @@ class Preparation:
     def _read_context(self) -> BuildContext:
         """Return the build context, with base images pinned by digest if known."""
         image = self._with_container()
-        return read_context(image, pin_base_images(self.images, image.all_build_args))
+        pinned = pin_base_images(self.images, image.all_build_args)
+        return read_context(image, pinned, self.config.own_folders)
 
     def _requirements(self) -> Requirements | None:
         return read_requirements(self.config.training, self.config.platform.fixed_image)

@@ -83,7 +83,7 @@ def base_image(trial: Trial) -> Mapping[str, Any]:
     pinned = pin_base_images(
         Images(backend_of(trial.platform), config.image), config.image.all_build_args
     )
-    bases = read_context(config.image, pinned).bases
+    bases = read_context(config.image, pinned, config.own_folders).bases
     if not pinned:
         raise NoEvidence(f"the registry returned no digest for {', '.join(bases)}")
     return {"bases": list(bases)}

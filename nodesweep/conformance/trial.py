@@ -125,7 +125,7 @@ class Trial:
             return Image(image.uri, None, built=False)
         images = Images(backend_of(self.platform), image)
         pinned = pin_base_images(images, image.all_build_args)
-        context = read_context(image, pinned)
+        context = read_context(image, pinned, self.config.own_folders)
         found = find_image(images, context)
         if found is not None:
             return found

@@ -24,6 +24,7 @@ from nodesweep.tasks.image.find import (
     Image,
     Images,
     arguments_to_send,
+    find,
     pushed_image,
     zip_context,
 )
@@ -33,9 +34,15 @@ logger = logging.getLogger("nodesweep.image")
 _MAX_PAGES = 20  # log pages per poll, each up to 10,000 lines
 _STARTER = "NODESWEEP_STARTER"
 """Build variable with the token of the run that started the build; only that run stops it."""
+_MAX_ADOPTED_BUILDS = 3
+"""Maximum number of builds to adopt in turn, in case the runs that started them stop them."""
 _QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild enforces
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 15.0
 """Shortest and longest pause between two polls of a build, in seconds."""
+
+
+class _AdoptedBuildStopped(ImageBuildFailed):
+    """A build that another run had started was stopped, for example because it was cancelled."""
 
 
 class CodeBuildBuilder:
@@ -54,7 +61,8 @@ class CodeBuildBuilder:
     ) -> Image:
         """Wait for the build, and return the image from ECR.
 
-        The build is stopped only by the run that started it, which `token` identifies.
+        The build is stopped only by the run that started it, which `token` identifies. If that is
+        another run, a new build is started.
 
         Raises:
             ImageBuildFailed: the build failed or exceeded its limit, and ECR has no image.
@@ -65,7 +73,16 @@ class CodeBuildBuilder:
         deadline_seconds = self._config.build_timeout_minutes * 60 + _QUEUEING_SECONDS
 
         def build() -> None:
-            wait(codebuild, logs, build_id, deadline_seconds, clock, token)
+            waited_for = build_id
+            for adopted in range(1, _MAX_ADOPTED_BUILDS + 1):
+                try:
+                    return wait(codebuild, logs, waited_for, deadline_seconds, clock, token)
+                except _AdoptedBuildStopped as stopped:
+                    is_pushed = find(ecr, self._config.repository, context.tag) is not None
+                    if adopted == _MAX_ADOPTED_BUILDS or is_pushed:
+                        raise
+                    logger.warning("%s; building the image again", stopped)
+                    waited_for = self.start(context, repository, token)
 
         return pushed_image(
             ecr, self._config.repository, repository, context.tag, f"build {build_id}", build
@@ -189,7 +206,7 @@ def wait(
 
     Raises:
         ImageBuildFailed: the build failed or exceeded the deadline; the message gives the phase and
-            the log's last lines.
+            the log's last lines. It is an _AdoptedBuildStopped if another run's build was stopped.
     """
     is_ours = False
     started = clock.monotonic()
@@ -222,7 +239,9 @@ def wait(
         raise
     log.poll(build)
     if build["buildStatus"] != "SUCCEEDED":
-        raise ImageBuildFailed(f"{_describe_failure(build)}{log.output.tail()}")
+        is_stopped = build["buildStatus"] == "STOPPED" and not is_ours
+        failure = _AdoptedBuildStopped if is_stopped else ImageBuildFailed
+        raise failure(f"{_describe_failure(build)}{log.output.tail()}")
 
 
 class _BuildLog:

@@ -8,7 +8,7 @@ import logging
 import posixpath
 import subprocess
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,13 +23,15 @@ from nodesweep.launch.registry import Backend
 from nodesweep.launch.sagemaker.preflight.storage import no_repository
 from nodesweep.scaling import names
 from nodesweep.scaling.rules.dockerfile import declares_argument, dockerfile_bases
-from nodesweep.tasks.folder import Entry, holds_secret, walk
+from nodesweep.tasks.folder import Entry, holds_secret, is_one_of, walk
 
 logger = logging.getLogger("nodesweep.image")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal contexts give equal bytes
 _EXECUTABLE = (b"#!", b"\x7fELF")
 _REVISION_SECONDS = 10
 _REVISION_ARGUMENT = "SOURCE_REVISION"
+_NEVER_SENT = ("__pycache__", ".nodesweep")
+"""Folders left out of every context; .nodesweep has logs, virtual environments and keys."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,11 @@ class Image:
     built: bool
 
 
-def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -> BuildContext:
+def read_context(
+    config: ImageConfig,
+    pinned: Mapping[str, str] | None = None,
+    left_out: Sequence[Path] = (),
+) -> BuildContext:
     """Read and hash the build inputs: files, build arguments and base images.
 
     File modes, times and the folder's location do not affect the tag.
@@ -78,6 +84,7 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
         config: the image section.
         pinned: base images as written, with their digests (tasks/image/bases.py); other
             base images are identified by name.
+        left_out: files and folders that are no part of the context (BenchmarkConfig.own_folders).
 
     Raises:
         PreflightRefused: there is no Dockerfile, or a file cannot be sent.
@@ -87,7 +94,8 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
         raise PreflightRefused(
             f"image.context: {root} has no Dockerfile; add one, or set image.uri"
         )
-    files = {name: _digest((root / name).read_bytes()) for name in list_context(root).files}
+    paths = list_context(root, left_out).files
+    files = {name: _digest((root / name).read_bytes()) for name in paths}
     arguments = config.all_build_args
     bases = dockerfile_bases((root / "Dockerfile").read_text(errors="replace"), arguments)
     pins = pinned or {}
@@ -151,8 +159,8 @@ class ContextFiles:
     secrets: tuple[str, ...]
 
 
-def list_context(root: Path) -> ContextFiles:
-    """Return the context's files, except ignored ones.
+def list_context(root: Path, left_out: Sequence[Path] = ()) -> ContextFiles:
+    """Return the context's files, except ignored ones and those in `left_out`.
 
     The Dockerfile and its ignore file are always included. As in Docker, patterns are relative to
     the context's root, the last match decides, and Dockerfile.dockerignore replaces .dockerignore.
@@ -170,9 +178,10 @@ def list_context(root: Path) -> ContextFiles:
     # A pattern can re-include a file below an excluded folder.
     are_folders_final = not any(line.strip().startswith("!") for line in lines)
     secrets: list[str] = []
+    is_other = is_one_of(left_out, root)
 
     def is_left_out(entry: Entry) -> bool:
-        if entry.own_name == "__pycache__":
+        if entry.own_name in _NEVER_SENT or is_other(entry):
             return True
         if entry.name not in always and ignored.match_file(entry.name):
             return are_folders_final or not entry.is_folder

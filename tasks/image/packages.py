@@ -7,10 +7,13 @@ file is not sent with the job (tasks/jobs/source.py).
 
 from __future__ import annotations
 
+import codecs
 import json
+import posixpath
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from nodesweep.configs.models import ImageConfig, TrainingConfig
 from nodesweep.launch.sagemaker.preflight.storage import push_problem
@@ -26,7 +29,8 @@ _WANTS_TORCH = re.compile(
 )
 _KEPT_TORCH = re.compile(r"\(constraint\) torch(?:<=[\w.+]+,)?==(?P<torch>[\w.+]+)")
 """Patterns of pip's messages about a conflict."""
-_INCLUDE = re.compile(r"(?:-[rc][\s=]*|--(?:requirement|constraint)[\s=]+)(?P<file>\S+)")
+_INCLUDE = re.compile(r"(?:-[rc][\s=]*|--(?:requirement|constraint)[\s=]+)(?P<rest>\S.*)")
+_CODING = re.compile(rb"(?:[^\n]*\n)?#[^\n]*coding[:=]\s*(?P<name>[-\w.]+)")
 _OPTION_WITH_PLACE = re.compile(
     r"(?:-[efi][\s=]*|--(?:editable|find-links|index-url|extra-index-url)[\s=]+)(?=\S)"
 )
@@ -50,7 +54,7 @@ def read_requirements(
     if not (folder / REQUIREMENTS_FILE).is_file():
         return None
     files, missing = _included_files(folder)
-    lines = [(name, line) for name, text in files.items() for line in _lines(text)]
+    lines = [(name, line) for name, data in files.items() for line in _lines(data)]
     if not lines:
         return None
     settings = sorted(name for name in training.environment if name.startswith(_INSTALLER_SETTING))
@@ -92,9 +96,9 @@ def write_layer(
         for name, value in image.build_args.items()
         if name.startswith(_INSTALLER_SETTING)
     }
-    for name, text in requirements.files.items():
+    for name, data in requirements.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_bytes(data)
     (folder / "Dockerfile").write_text(_dockerfile(requirements.files, settings))
     layer = {
         "context": str(folder),
@@ -106,7 +110,7 @@ def write_layer(
     return image.model_copy(update=layer)
 
 
-def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
+def _dockerfile(files: Iterable[str], settings: Mapping[str, str]) -> str:
     """Return the layer's Dockerfile.
 
     The base is passed as BASE_IMAGE, from which infra/image/buildspec.yml derives the registry.
@@ -141,38 +145,69 @@ def build_failure_remedy(output: str) -> str:
     )
 
 
-def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
+def _included_files(folder: Path) -> tuple[dict[str, bytes], list[str]]:
     """Return requirements.txt and the files it includes, and problems with missing includes.
 
     -r and -c include files, by paths relative to the including file.
     """
-    files: dict[str, str] = {}
+    files: dict[str, bytes] = {}
     missing = []
-    pending = [PurePosixPath(REQUIREMENTS_FILE)]
+    pending = [REQUIREMENTS_FILE]
     while pending:
         name = pending.pop()
-        if str(name) in files:
+        if name in files:
             continue
-        files[str(name)] = text = (folder / name).read_text(encoding="utf-8", errors="replace")
-        for line in _lines(text):
-            include = _INCLUDE.match(line)
-            if include is None or "://" in include["file"]:
-                continue
-            found = (folder / name.parent / include["file"]).resolve()
-            if not found.is_file() or not found.is_relative_to(folder.resolve()):
-                problem = (
-                    f"{folder / name}: {include['file']} is not a file in {folder}; correct the"
-                    " path"
-                )
+        files[name] = (folder / name).read_bytes()
+        for include in filter(None, map(_included_file, _lines(files[name]))):
+            # A link keeps its name, by which pip looks for the file.
+            included = posixpath.normpath(posixpath.join(posixpath.dirname(name), include))
+            found = (folder / included).resolve()
+            if (
+                included.startswith(("/", "../"))
+                or not found.is_file()
+                or not found.is_relative_to(folder.resolve())
+            ):
+                problem = f"{folder / name}: {include} is not a file in {folder}; correct the path"
                 missing.append(f"training.source_dir: {problem}")
                 continue
-            pending.append(PurePosixPath(found.relative_to(folder.resolve()).as_posix()))
+            pending.append(included)
     return dict(sorted(files.items())), missing
 
 
-def _lines(text: str) -> Iterator[str]:
-    """Yield the lines of a requirements file, without comments, and with continued lines joined."""
-    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+def _included_file(line: str) -> str | None:
+    """Return the path of the file that a line includes, or None if it includes no local file."""
+    include = _INCLUDE.match(line)
+    if include is None or "://" in include["rest"]:
+        return None
+    try:
+        return shlex.split(include["rest"])[0]
+    except ValueError:  # a quotation mark is missing
+        return include["rest"]
+
+
+def decoded(requirements: bytes) -> str:
+    """Decode a requirements file as pip does: by byte order mark, or by a comment like Python's.
+
+    Invalid characters are replaced.
+    """
+    encoding = "utf-8-sig"
+    if requirements.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"  # `pip freeze > requirements.txt` in Windows PowerShell
+    elif coding := _CODING.match(requirements):
+        encoding = coding["name"].decode()
+    try:
+        return requirements.decode(encoding, "replace")
+    except (LookupError, UnicodeError):  # no encoding of text
+        return requirements.decode(errors="replace")
+
+
+def _lines(requirements: bytes) -> Iterator[str]:
+    """Yield the lines of a requirements file, without comments, and with continued lines joined.
+
+    As in pip, a line that is only a comment is not continued.
+    """
+    text = re.sub(r"(?m)^[ \t]*#.*$", "", decoded(requirements))
+    for line in re.sub(r"\\\r?\n", "", text).splitlines():
         if stripped := re.sub(r"(^|\s)#.*$", "", line).strip():
             yield stripped
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import os
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from nodesweep.errors import PreflightRefused, best_effort
 from nodesweep.launch.registry import Backend
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.tasks.folder import Entry, holds_secret, walk
+from nodesweep.tasks.folder import Entry, holds_secret, is_one_of, walk
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
@@ -115,16 +114,11 @@ class LocalCode:
 
 def _list_code(source_dir: Path, left_out: Sequence[Path]) -> Code:
     """Return the code's files; raise PreflightRefused if a link is broken or points outside."""
-    root = source_dir.resolve()
-    others = {
-        *(Path(os.path.abspath(path)) for path in left_out),
-        *(path.resolve() for path in left_out),
-    }
+    is_other = is_one_of(left_out, source_dir)
     secrets: list[str] = []
 
     def is_left_out(entry: Entry) -> bool:
-        places = {root / entry.name, Path(os.path.abspath(source_dir / entry.name))}
-        if not others.isdisjoint({*places, entry.real} if entry.is_folder else places):
+        if is_other(entry):
             return True
         if holds_secret(entry):
             if entry.own_name != ".git":  # nearly every repository has one, and it is hidden anyway

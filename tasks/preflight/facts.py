@@ -19,8 +19,13 @@ from nodesweep.tasks.dataset.files import list_directory
 from nodesweep.tasks.dataset.naming import notices_of
 from nodesweep.tasks.folder import shown_names
 from nodesweep.tasks.image.bases import with_container
-from nodesweep.tasks.image.find import list_context
-from nodesweep.tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
+from nodesweep.tasks.image.find import ContextFiles, list_context
+from nodesweep.tasks.image.packages import (
+    REQUIREMENTS_FILE,
+    decoded,
+    read_requirements,
+    unread_requirements,
+)
 from nodesweep.tasks.jobs.source import LocalCode
 
 CLOCK_FILE = "nodesweep_clock.py"
@@ -147,17 +152,13 @@ class LocalFiles:
                 problems += error.problems
         dockerfile = image.build_context / "Dockerfile"
         if not problems and self._has_context():
-            names = [
-                name
-                for name in list_context(image.build_context).files
-                if _NAMES_PACKAGES.fullmatch(name)
-            ]
+            names = filter(_NAMES_PACKAGES.fullmatch, self._context_files().files)
             paths = [dockerfile, *(image.build_context / name for name in names)]
-            packages = {str(path): path.read_text(errors="replace") for path in paths}
+            packages = {str(path): decoded(path.read_bytes()) for path in paths}
             found = dockerfile_bases(packages[str(dockerfile)], image.all_build_args)
             bases = tuple(base.reference for base in found)
         if requirements is not None:
-            packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
+            packages[str(requirements.path)] = decoded(requirements.files[REQUIREMENTS_FILE])
             problems += requirements.missing
         return Files(
             bases,
@@ -202,8 +203,12 @@ class LocalFiles:
     def _of_context(self) -> list[str]:
         if not self._has_context():
             return []
-        root = self.config.image.build_context
-        return _left_out("image.context", root, list_context(root).secrets)
+        return _left_out(
+            "image.context", self.config.image.build_context, self._context_files().secrets
+        )
+
+    def _context_files(self) -> ContextFiles:
+        return list_context(self.config.image.build_context, self.config.own_folders)
 
     def _dataset_notices(self) -> list[str]:
         """Return notices about other files in a local dataset's folder.

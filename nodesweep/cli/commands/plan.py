@@ -296,7 +296,7 @@ def _container(config: BenchmarkConfig, facts: Facts) -> str | None:
     """Return the existing image that the config names; None if a run builds one."""
     uri = facts.config.image.uri
     if uri is None:
-        read_context(config.image)
+        read_context(config.image, left_out=config.own_folders)
     return None if facts.files.has_layer else uri
 
 

@@ -80,7 +80,7 @@ class Requirements:
     """
 
     path: Path
-    files: Mapping[str, str]
+    files: Mapping[str, bytes]
     at_start: str | None
     missing: tuple[str, ...] = ()
 

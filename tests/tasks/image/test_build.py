@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import ImageBuildFailed
 from nodesweep.events import read_event
 from nodesweep.launch import registry
 from nodesweep.launch.registry import backend_of
@@ -18,10 +19,10 @@ from nodesweep.tasks.image.build import (
     start_image_build,
     wait_for_image_build,
 )
-from nodesweep.tasks.image.codebuild import CodeBuildBuilder
+from nodesweep.tasks.image.codebuild import _MAX_ADOPTED_BUILDS, CodeBuildBuilder
 from nodesweep.tasks.image.docker import DockerBuilder
 from nodesweep.tasks.image.find import Image, Images, find_image, read_context
-from tests.tasks.image.image_fakes import make_context, push
+from tests.tasks.image.image_fakes import counting_clock, make_context, make_repository, push
 
 
 class CodeBuild:
@@ -80,3 +81,63 @@ def test_image_goes_from_start_to_its_digest(
     assert [one.facts["build"] for one in ended if one.event == "build-ended"] == ["b:1"]
     assert built == Image(f"{uri}@{digest}", context.tag, built=True)
     assert find_image(images, context) == Image(f"{uri}@{digest}", context.tag, built=False)
+
+
+class StoppedBuilds(CodeBuild):
+    """A CodeBuild with builds of other runs, each of which is stopped once it was adopted."""
+
+    def __init__(self, tag: str, others: int, push: Callable[[], Any]) -> None:
+        super().__init__()
+        image = {"IMAGE_REPO_URI": "uri", "IMAGE_TAG": tag}
+        self._variables = [{"name": name, "value": value} for name, value in image.items()]
+        self._others, self._push, self._is_running = others, push, False
+
+    def start_build(self, **request: Any) -> dict[str, Any]:
+        self._push()
+        return super().start_build(**request)
+
+    def list_builds_for_project(self, **_: Any) -> dict[str, Any]:
+        self._others, self._is_running = self._others - 1, True
+        return {"ids": ["theirs"] if self._others >= 0 else []}
+
+    def batch_get_builds(self, ids: list[str]) -> dict[str, Any]:
+        if ids == ["b:1"]:
+            return super().batch_get_builds(ids)
+        status = "IN_PROGRESS" if self._is_running else "STOPPED"
+        self._is_running = False
+        environment = {"environmentVariables": self._variables}
+        return {"builds": [{"id": ids[0], "buildStatus": status, "environment": environment}]}
+
+
+@pytest.mark.parametrize(
+    ("others", "is_pushed", "tokens"),
+    [(1, False, ["ours"]), (1, True, []), (_MAX_ADOPTED_BUILDS, False, [])],
+    ids=["then none", "stopped after its push", "each is stopped"],
+)
+def test_adopted_build_that_is_stopped_is_replaced_unless_its_image_is_there(
+    aws: Callable[[str], Any],
+    tmp_path: Path,
+    benchmark_config: BenchmarkConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    others: int,
+    is_pushed: bool,
+    tokens: list[str],
+) -> None:
+    config, platform, ecr = make_context(tmp_path), benchmark_config.platform, aws("ecr")
+    context = read_context(config)
+    builds = StoppedBuilds(context.tag, others, lambda: push(ecr, context.tag))
+    aws("s3").create_bucket(Bucket=platform.bucket)
+    make_repository(ecr)
+    client = lambda service, platform: builds if service == "codebuild" else aws(service)  # noqa: E731
+    monkeypatch.setattr(image_codebuild, "aws_client", client)
+    builder = CodeBuildBuilder(Images(backend_of(platform), config))
+    adopted = builder.start(context, "uri", "ours")
+    if is_pushed:
+        push(ecr, context.tag)
+    built: list[bool] = []
+    try:
+        built += [builder.finish(context, "uri", adopted, counting_clock(), "ours").built]
+    except ImageBuildFailed as failure:
+        assert str(failure).startswith("image build theirs ended with status STOPPED")
+    assert [each["idempotencyToken"] for each in builds.requests] == tokens
+    assert built == [not is_pushed] * (others == 1)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.configs.models import ImageConfig
+from nodesweep.configs.models import BenchmarkConfig, ImageConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused
 from nodesweep.tasks.image.find import (
     Image,
@@ -386,3 +386,24 @@ def test_secrets_and_the_repository_are_left_out_of_the_context(config: ImageCon
     assert list_context(root).secrets == (".env", ".git", "id_rsa")
     (root / ".dockerignore").write_text("id_rsa\n.git\n")
     assert list_context(root).secrets == (".env",)
+
+
+@pytest.mark.parametrize("state", [".nodesweep/platform", "state"])
+def test_what_nodesweep_writes_is_left_out_of_a_context_at_the_projects_root(
+    config: ImageConfig,
+    make_config: Callable[..., BenchmarkConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+) -> None:
+    root = Path(config.context)
+    whole = make_config(platform={"state_directory": state}, report={"directory": "reports"})
+    monkeypatch.chdir(root)
+    before = read_context(config, left_out=whole.own_folders)
+    for name in (".nodesweep/machine/key", f"{state}/platform.log", "reports/s1/sweep.json"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    (root / "reports" / "latest").symlink_to("s1")
+    (root / state / "python").symlink_to("/usr/bin/env")
+    (root / "results").symlink_to("reports")
+    after = read_context(config, left_out=whole.own_folders)
+    assert (after.tag, after.files) == (before.tag, before.files)

@@ -81,6 +81,36 @@ def test_the_layer_holds_included_files_and_pips_settings(
 
 
 @pytest.mark.parametrize(
+    ("data", "included"),
+    [
+        (b"\xef\xbb\xbf-r more.txt\n", "more.txt"),
+        ("timm\r\n-r more.txt\r\n".encode("utf-16"), "more.txt"),
+        ("\ufeff-r more.txt\n".encode("utf-16-be"), "more.txt"),
+        ("# coding: latin-1\n-r m\xf6re.txt\n".encode("latin-1"), "m\xf6re.txt"),
+        (b"# coding: rot13\n-r more.txt\n", "more.txt"),
+        (b"# one \\\n-r more.txt\n", "more.txt"),
+        (b"timm \\\n# one \\\n-r more.txt\n", "more.txt"),
+        (b"-r mo\\\r\nre.txt\n", "more.txt"),
+        (b"-r 'my more.txt'  # those\n", "my more.txt"),
+        (b"-r link.txt\n", "link.txt"),
+    ],
+)
+def test_files_are_found_as_pip_does_and_copied_as_they_are(
+    make_config: Configs, code: Path, tmp_path: Path, data: bytes, included: str
+) -> None:
+    (code / "deep").mkdir()
+    (code / "deep" / "more.txt").write_text("timm\n")
+    if included == "link.txt":
+        (code / included).symlink_to("deep/more.txt")
+    else:
+        (code / included).write_text("timm\n")
+    (code / "requirements.txt").write_bytes(data)
+    context = layer_of(make_config, code, tmp_path / "layer")
+    assert set(context.files) == {"Dockerfile", "requirements.txt", included}
+    assert (context.root / "requirements.txt").read_bytes() == data
+
+
+@pytest.mark.parametrize(
     "text",
     ["timm==1.0\n", "--find-links",  # pip's to refuse
      "timm @ https://host/timm.whl", "-e git+https://host/timm#egg=timm", "-f https://host/wheels\ntimm",
@@ -138,7 +168,7 @@ def test_code_without_requirements_has_no_layer(
     assert read_requirements(make_config().training) is None
 
 
-@pytest.mark.parametrize("named", ["gone.txt", "../outside.txt"])
+@pytest.mark.parametrize("named", ["gone.txt", "../outside.txt", "'gone.txt"])
 def test_included_file_that_does_not_come_with_the_code_is_refused(
     tmp_path: Path, make_config: Configs, code: Path, named: str, snapshot: SnapshotAssertion
 ) -> None:

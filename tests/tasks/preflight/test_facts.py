@@ -37,6 +37,16 @@ def test_files_are_read_from_context_and_code(make_config: Configs, tmp_path: Pa
     assert LocalFiles(named).read().base_images == ("ours:2",)
 
 
+def test_reports_in_the_context_are_no_files_of_it(make_config: Configs, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM python:3.11\n")
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "requirements.txt").write_text("mpi4py\n")
+    (tmp_path / "reports" / "id_rsa").write_text("")
+    reports = {"directory": str(tmp_path / "reports")}
+    found = LocalFiles(make_config(image={"context": str(tmp_path)}, report=reports)).read()
+    assert (list(found.packages), found.notices) == ([str(tmp_path / "Dockerfile")], ())
+
+
 def test_image_that_is_given_is_built_of_no_files(make_config: Configs, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM python:3.11\n")
     found = LocalFiles(
@@ -54,10 +64,8 @@ def test_each_file_is_read_once(
     (tmp_path / "requirements.txt").write_text("timm\n-r more.txt\n-r gone.txt\n")
     (tmp_path / "more.txt").write_text("mpi4py\n")
     read: list[str] = []
-    read_text = Path.read_text
-    monkeypatch.setattr(
-        Path, "read_text", lambda path, **how: read.append(path.name) or read_text(path, **how)
-    )
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or read_bytes(path))
     files = LocalFiles(
         make_config(image={"uri": "docker.io/ours:1"}, training={"source_dir": str(tmp_path)})
     ).read()

@@ -16,6 +16,21 @@ def test_instructions_are_read_without_comments_and_line_breaks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("opening", "end"),
+    [("<<EOF", "EOF"), ("<<-'end'", "\tend"), ('3<<"A.1" b', "A.1"), ("<<A <<B", "A\nfrom y\nB")],
+)
+def test_bodies_of_heredocs_are_no_instructions(opening: str, end: str) -> None:
+    text = f"RUN python {opening}\n# x\nfrom x import y \\\n {end.lstrip()}\n{end}\nUSER a\n"
+    assert [name for name, _ in instructions(text)] == ["RUN", "USER"]
+
+
+@pytest.mark.parametrize("shift", ["$((1 << 2))", "<<<EOF", "'<<EOF'", "<<never-ended"])
+def test_lines_that_open_no_heredoc_hide_no_instruction(shift: str) -> None:
+    text = f"RUN echo {shift}\nFROM b\nEOF\n2))\n"
+    assert [name for name, _ in instructions(text)][:2] == ["RUN", "FROM"]
+
+
+@pytest.mark.parametrize(
     ("text", "declares"),
     [
         ("arg REVISION\n", True),
@@ -48,6 +63,11 @@ def test_a_declared_argument_is_found(text: str, declares: bool) -> None:
         ("FROM a:1 AS One\nFROM b:1\nCOPY --from=one x y\nCOPY --from=c:1 x y\nCOPY --from=0 x y\n",
          [("a:1", None), ("b:1", None), ("c:1", None)]),
         ("FROM ${UNKNOWN}\n", []),
+        ("\\\nFROM a:1 \\\n\n# end\n", [("a:1", None)]),
+        ("\ufeffARG BASE=a:1\nFROM ${BASE}\n", [("a:1", "BASE")]),
+        ("FROM a:1\nRUN python <<EOF\nfrom torch import nn\nEOF\n", [("a:1", None)]),
+        ("FROM a:1 AS x\nRUN --mount=type=cache,target=/c --mount=type=bind,from=b:1,target=/b \\\n"
+         "  --mount=from=x,target=/x make --from=c:1\n", [("a:1", None), ("b:1", None)]),
     ],
 )  # fmt: skip
 def test_every_image_that_is_built_on_is_found(

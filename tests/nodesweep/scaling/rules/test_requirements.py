@@ -143,6 +143,7 @@ def test_own_code_beside_code_in_the_image_is_refused_with_the_line_and_the_cure
         ("# COPY train.py /opt/ml/code", 0),
         ("ENV SAGEMAKER_SUBMIT_DIRECTORY=/opt/ml/code", 0),
         ("COPY train.py /opt/nodesweep/code/train.py", 0),
+        ("COPY a.py /opt/ml/code/\nRUN python <<EOF\nfrom torch import nn\nEOF", 1),
     ],
 )
 def test_lines_that_put_code_into_the_toolkits_folder(

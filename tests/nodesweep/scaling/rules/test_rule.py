@@ -20,7 +20,7 @@ def test_peak_nodes_are_those_of_the_largest_jobs_that_run_beside_each_other(mak
 
 def test_a_layer_holds_what_the_code_asks_for_unless_it_is_installed_at_every_start():
     def has_layer(at_start: str | None) -> bool:
-        requirements = Requirements(Path("requirements.txt"), {"requirements.txt": "x"}, at_start)
+        requirements = Requirements(Path("requirements.txt"), {"requirements.txt": b"x"}, at_start)
         return Files(requirements=requirements).has_layer
 
     assert (has_layer(None), has_layer("a path in it"), Files().has_layer) == (True, False, False)

@@ -238,7 +238,8 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
     """Yield the line number, name and arguments of each instruction, without comments."""
     joined = ""
     first_number = 0
-    for number, raw in enumerate(text.splitlines(), start=1):
+    # Docker skips a byte order mark
+    for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue

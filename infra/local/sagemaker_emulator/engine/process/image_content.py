@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import fnmatch
+import codecs
 import hashlib
 import json
 import platform
 import re
+import shlex
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from sagemaker_emulator.engine.process.dockerfile import Copy, Install, Recipe
@@ -97,31 +99,32 @@ def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
             or PurePosixPath(copy.target) == _CODE
         )
         for pattern in copy.sources:
-            is_folder = into_folder or (context / pattern).is_dir()
-            matches = _matches(context, pattern.removeprefix("./").rstrip("/") or ".", included)
+            matches = _matches(pattern, included)
             if not matches:
                 raise ImageBuildError(
                     f"COPY: {pattern} is not in the build context (or .dockerignore excludes it)"
                 )
             for relative, inside in matches.items():
-                inner = is_folder or inside != relative.name or len(matches) > 1
-                target = (
-                    PurePosixPath(copy.target) / inside if inner else PurePosixPath(copy.target)
-                )
-                placed[str(target)] = context / relative
+                is_named = not inside and (into_folder or len(matches) > 1)
+                inner = (relative.name,) if is_named else inside
+                placed[str(PurePosixPath(copy.target, *inner))] = context / relative
     return placed
 
 
 def _matches(
-    context: Path, pattern: str, included: Iterable[PurePosixPath]
-) -> dict[PurePosixPath, str]:
-    """Map the files that match a COPY source to their paths below the target."""
-    if (context / pattern).is_dir():
-        folder = PurePosixPath(pattern)
-        return {
-            path: str(path.relative_to(folder)) for path in included if path.is_relative_to(folder)
-        }
-    return {path: path.name for path in included if fnmatch.fnmatchcase(str(path), pattern)}
+    pattern: str, included: Iterable[PurePosixPath]
+) -> dict[PurePosixPath, tuple[str, ...]]:
+    """Map the files that match a COPY source, or are in a folder that does, to their paths in it.
+
+    As in Docker, a wildcard matches within one component of a path. The path of a file that itself
+    matches is empty.
+    """
+    parts = PurePosixPath(pattern.strip("/")).parts
+    return {
+        path: path.parts[len(parts) :]
+        for path in included
+        if len(path.parts) >= len(parts) and all(map(fnmatchcase, path.parts, parts))
+    }
 
 
 def _included_files(context: Path) -> list[PurePosixPath]:
@@ -179,8 +182,14 @@ def _is_referred_to(source: Path, requirement_files: Iterable[Path]) -> bool:
 
 
 def requirement_lines(path: Path) -> list[str]:
-    """Return the lines of a requirements file, with continued lines joined and without comments."""
-    joined = re.sub(r"\\\n", " ", path.read_text())
+    """Return the lines of a requirements file, with continued lines joined and without comments.
+
+    As in pip, UTF-16 is decoded, and a line that is only a comment is not continued.
+    """
+    data = path.read_bytes()
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = data.decode("utf-16" if is_wide else "utf-8-sig", "replace")
+    joined = re.sub(r"\\\r?\n", "", re.sub(r"(?m)^[ \t]*#.*$", "", text))
     lines = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in joined.splitlines())
     return [line for line in lines if line]
 
@@ -193,12 +202,13 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
         file = pending.pop()
         for line in requirement_lines(file):
             match = re.match(
-                r"(?:-r|-c|--requirement|--constraint)[\s=]*(?P<file>\S+)|(?P<package>\.{1,2}/\S+)",
+                r"(?:-r|-c|--requirement|--constraint)[\s=]*(?P<file>\S.*)|(?P<package>\.{1,2}/\S+)",
                 line,
             )
             if not match:
                 continue
-            path = (file.parent / (match["file"] or match["package"])).resolve()
+            name = match["package"] or _first_word(match["file"])
+            path = (file.parent / name).resolve()
             if not path.exists():
                 raise ImageBuildError(
                     f"READ {file.name}: {line}: the path is not in the build context"
@@ -207,6 +217,13 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
             if match["file"] and path not in [seen for seen, _ in found]:
                 pending.append(path)
     return found
+
+
+def _first_word(text: str) -> str:
+    try:
+        return shlex.split(text)[0]
+    except ValueError:  # a quotation mark is missing
+        return text
 
 
 def python_name() -> str:

@@ -17,7 +17,11 @@ import pytest
 from infra.local.tests.engine.process.image_builds import WHEEL, build, hash_of, write_wheel
 from sagemaker_emulator.engine.process import installer
 from sagemaker_emulator.engine.process.dockerfile import parse
-from sagemaker_emulator.engine.process.image_content import read_content
+from sagemaker_emulator.engine.process.image_content import (
+    _referred_paths,
+    read_content,
+    requirement_lines,
+)
 from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 from sagemaker_emulator.interfaces import ImageBuildError
 from sagemaker_emulator.process_identity import start_ticks
@@ -352,6 +356,28 @@ def test_contexts_that_do_not_fit(store, context, change, complaint):
         build(store, context)
 
 
+@pytest.mark.parametrize(
+    ("copy", "placed"),
+    [
+        ("*.py /opt/ml/code/", {"train.py": "train.py"}),
+        ("*.py /opt/ml/code/main.py", {"main.py": "train.py"}),
+        ("*/train.py /opt/ml/code/", {"train.py": "lib/train.py"}),
+        ("li* /opt/ml/code/", {"train.py": "lib/train.py", "sub/a.py": "lib/sub/a.py"}),
+        ("l?b/s* /opt/ml/code/sub", {"sub/a.py": "lib/sub/a.py"}),
+        ("./lib/sub/ /opt/ml/code/sub", {"sub/a.py": "lib/sub/a.py"}),
+        ("/lib/sub/a.py /opt/ml/code/", {"a.py": "lib/sub/a.py"}),
+    ],
+)
+def test_copies_match_and_place_files_as_docker_does(tmp_path, copy, placed):
+    for name in ("train.py", "lib/train.py", "lib/sub/a.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    files = read_content(tmp_path, parse(f"FROM a\nCOPY {copy}\n", {}), {}).files
+    assert {name: str(path.relative_to(tmp_path)) for name, path in files.items()} == {
+        f"code/{name}": source for name, source in placed.items()
+    }
+
+
 @pytest.mark.parametrize("requirement", ["-r more.txt", "./absent-1.0-py3-none-any.whl"])
 def test_messages_name_no_folder_of_this_machine(store, context, requirement):
     """Users of CodeBuild see the messages."""
@@ -377,6 +403,20 @@ def test_build_args_of_installers_and_requirements_make_the_environments_name(co
     with zipfile.ZipFile(context / "tinytrain-1.0-py3-none-any.whl", "a") as wheel:
         wheel.writestr("more.py", "")
     assert venv_digest() != plain
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_requirements_are_read_as_pip_does(tmp_path, encoding):
+    text = "# one \\\n-r 'my more.txt'\r\ntimm \\\r\n  --hash=x # two \n"
+    (tmp_path / "requirements.txt").write_bytes(text.encode(encoding))
+    (tmp_path / "my more.txt").write_text("")
+    assert requirement_lines(tmp_path / "requirements.txt") == [
+        "-r 'my more.txt'",
+        "timm   --hash=x",
+    ]
+    assert _referred_paths([tmp_path / "requirements.txt"]) == [
+        (tmp_path / "requirements.txt", tmp_path / "my more.txt")
+    ]
 
 
 def layer_on(folder, image, requirement):

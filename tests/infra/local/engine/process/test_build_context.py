@@ -129,6 +129,7 @@ def test_what_the_tag_counts_is_what_is_built(
         "ARG GIVEN=other\nFROM ${GIVEN}\n",
         "FROM \\\n  base:1\nRUN pip install a \\\n # between\n  b\n",
         "FROM base:1\nRUN pip install a \\  \n\n  b\n",
+        "\ufeffFROM base:1\n",
         "FROM base:1\r\nRUN pip install a \\\r\n  b\r\n",
     ],
 )

@@ -246,7 +246,7 @@ def test_the_repository_that_the_layer_goes_to_is_asked_about(
     """Jobs then pull from it, whatever the image below lies in."""
     ecr, iam = aws("ecr"), simulated({"ecr:BatchGetImage": "explicitDeny"})
     layer = Files(
-        requirements=Requirements(Path("requirements.txt"), {"requirements.txt": "timm"}, None)
+        requirements=Requirements(Path("requirements.txt"), {"requirements.txt": b"timm"}, None)
     )
     config = make_config(
         image={"uri": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.3"}

@@ -152,7 +152,7 @@ def test_a_layer_without_a_repository_is_a_notice_of_what_becomes_of_the_package
 ) -> None:
     ecr, given = aws("ecr"), make_config(image={"uri": f"{REGISTRY}/mine:1"})
     layer = Files(
-        requirements=Requirements(Path("requirements.txt"), {"requirements.txt": "timm"}, None)
+        requirements=Requirements(Path("requirements.txt"), {"requirements.txt": b"timm"}, None)
     )
     asked = question(given, clients(ecr=ecr), files=layer)
     found = ask_repository(asked)
