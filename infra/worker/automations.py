@@ -24,7 +24,8 @@ from prefect.exceptions import ObjectNotFound
 PREFIX = "nodesweep: "
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _OVER = frozenset(
-    f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")
+    f"prefect.flow-run.{state}"
+    for state in ("Completed", "Failed", "Cancelled", "Crashed", "Suspended", "Paused")
 )
 _SILENT_SECONDS = 90  # three missed heartbeats; prefect.yaml sets one every 30 s
 _TAGGED = ResourceSpecification(

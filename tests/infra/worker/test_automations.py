@@ -91,7 +91,9 @@ def test_messages_have_what_the_events_hold(sent: list[ReceivedEvent]) -> None:
     )
 
 
-@pytest.mark.parametrize("end", ["heartbeat", "Completed", "Failed", "Cancelled", "Crashed"])
+@pytest.mark.parametrize(
+    "end", ["heartbeat", "Completed", "Failed", "Cancelled", "Crashed", "Suspended", "Paused"]
+)
 def test_run_becomes_crashed_when_nothing_is_heard_of_it_for_90_s_after_a_heartbeat(
     end: str,
 ) -> None:
