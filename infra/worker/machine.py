@@ -246,7 +246,7 @@ def _deploy(machine: Machine) -> None:
                 f" of {machine.folder} {'has ended' if pid is None else 'is on another port'}: run"
                 " `make down`, then `make up PORT=…` with a free port"
             )
-        deploy(machine.environment, pid)
+        deploy(machine.environment, pid, machine.folder / "schedules.json")
     except DeployError as error:
         raise MachineError(f"{error}\nThe server's log: {machine.folder / 'server.log'}") from None
 
