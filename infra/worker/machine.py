@@ -120,7 +120,7 @@ class Machine:
             # empty unless the caller sets them: paths, endpoints, and variables that a run's config
             # may name (configs/allowed.py)
             **{name: os.environ.get(name, "") for name in ALLOWED},
-            "NO_PROXY": ",".join(filter(None, (os.environ.get("NO_PROXY"), HOST))),
+            **_direct_hosts(os.environ),
         }
         if self.database_url is not None:
             own["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = self.database_url
@@ -223,6 +223,13 @@ def _start(
         )  # fmt: skip
     record = {"pid": process.pid, "start_ticks": start_ticks(process.pid)}
     write_atomic(machine.folder / f"{name}.json", json.dumps(record).encode())
+
+
+def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return NO_PROXY and no_proxy with HOST added; clients that know both prefer lower case."""
+    upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
+    hosts_by_name = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}
+    return {name: ",".join(filter(None, (hosts, HOST))) for name, hosts in hosts_by_name.items()}
 
 
 def _without_database(environment: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,6 +99,26 @@ def test_runs_may_name_what_nodesweep_brings_unless_the_caller_lists_more(
         assert machine.environment[name] == ""
         monkeypatch.setenv(name, "listed")
         assert machine.environment[name] == "listed"
+
+
+@pytest.mark.parametrize(
+    "named", [{}, {"NO_PROXY": ".a"}, {"no_proxy": ".b"}, {"NO_PROXY": ".a", "no_proxy": ".b"}]
+)
+def test_requests_to_the_machine_use_no_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, str]
+) -> None:
+    machine = Machine(tmp_path)
+    machine.auth_file.write_text("a:b")
+    machine.auth_file.chmod(0o600)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, hosts in {**named, "http_proxy": "http://proxy.example:3128"}.items():
+        monkeypatch.setenv(name, hosts)
+    for name, value in machine.environment.items():
+        monkeypatch.setenv(name, value)
+    assert urllib.request.proxy_bypass(HOST)
+    for name, hosts in named.items():
+        assert os.environ[name] == f"{hosts},{HOST}"
 
 
 def test_platform_is_started_on_the_port_and_ended_wherever_it_is(
