@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from prefect import flow
 
+from nodesweep.errors import SweepNotFound
 from nodesweep.flows.report import jobs_of_sweep, report_of_jobs
 from nodesweep.flows.scaling_benchmark import SweepResult
 from nodesweep.flows.stages.cancellable import cancellable, named
@@ -37,7 +38,8 @@ def collect_sweep(
 ) -> SweepResult | None:
     """Create the report of a detached sweep, or return null while jobs or a run are active.
 
-    The measured config is read from the sweep's record.
+    The measured config is read from the sweep's record. For the name of a job of no sweep on this
+    platform, null is returned, too.
 
     Args:
         sweep_id: The sweep, or the name of one of its jobs, as in an event about a training job.
@@ -47,11 +49,21 @@ def collect_sweep(
             the preset.
 
     Raises:
-        SweepNotFound: The platform has no such sweep.
+        SweepNotFound: The platform has no sweep with this id.
     """
     log_to_run()
-    sweep = names.sweep_of_job(sweep_id) or sweep_id
-    jobs = jobs_of_sweep(config_from_parameters(locals()), sweep)
+    is_job = not names.is_sweep_id(sweep_id)
+    sweep = names.sweep_of_job(sweep_id) if is_job else sweep_id
+    if sweep is None:  # events report all jobs of the account
+        logger.info("%s is not a job of a sweep", sweep_id)
+        return None
+    try:
+        jobs = jobs_of_sweep(config_from_parameters(locals()), sweep)
+    except SweepNotFound:
+        if not is_job:
+            raise
+        logger.info("%s is not a job of a sweep on this platform", sweep_id)
+        return None
     if jobs.running:
         logger.info("sweep %s has running jobs: %s", sweep, ", ".join(jobs.running))
         return None

@@ -31,7 +31,7 @@ from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import watch_training_jobs
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped
 from nodesweep.tasks.sweeps.job_runs import run_name
-from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.sweeps.owner import owned
 from nodesweep.tasks.task import as_task
 
 logger = logging.getLogger("nodesweep.flow")
@@ -65,8 +65,6 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     begun = run.start_sweep(None)
     inputs, planned, sweep = begun.inputs, run.planned(plan, begun), begun.inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
-    owner = SweepOwner(store, sweep)
-    owner.leave()  # before any job starts, so that a reaper never sees a job without this mark
     accepted: list[str] = []
     refused: list[str] = []
     points, failed = list(plan.points), None
@@ -77,29 +75,30 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     if is_new:
         points.sort(key=lambda point: point.nodes)
     points.sort(key=lambda point: point.key != sizing)
-    try:
-        for point in points:
-            if sizing is not None and refused and not accepted:
-                refused.append(f"{point.key.text}: {unsized_reason(config.sweep)}")
-                continue
-            try:
-                job = _submit_as_task(planned, point, steps)
-            except JobRefused as error:
-                logger.error("%s", error)
-                refused.append(str(error))
-                continue
-            if job is None:
-                break
-            accepted.append(job.name)
-            if len(accepted) == 1 and sizing is not None:
-                failed, steps = _wait_for_sizing_job(planned, point, accepted[0])
-            elif len(accepted) == 1 and is_new:
-                failed = _run_smoke_job(planned, point, accepted[0])
-            if failed is not None:
-                break
-    except BaseException as error:
-        end_sweep(run.backend, config.sweep.on_cancel, sweep, accepted, error, owner)
-        raise
+    with owned(store, sweep, detached=True) as owner:
+        try:
+            for point in points:
+                if sizing is not None and refused and not accepted:
+                    refused.append(f"{point.key.text}: {unsized_reason(config.sweep)}")
+                    continue
+                try:
+                    job = _submit_as_task(planned, point, steps)
+                except JobRefused as error:
+                    logger.error("%s", error)
+                    refused.append(str(error))
+                    continue
+                if job is None:
+                    break
+                accepted.append(job.name)
+                if len(accepted) == 1 and sizing is not None:
+                    failed, steps = _wait_for_sizing_job(planned, point, accepted[0])
+                elif len(accepted) == 1 and is_new:
+                    failed = _run_smoke_job(planned, point, accepted[0])
+                if failed is not None:
+                    break
+        except BaseException as error:
+            end_sweep(run.backend, config.sweep.on_cancel, sweep, accepted, error, owner)
+            raise
     if is_sweep_stopped(store, sweep):
         # SageMaker may not list the last accepted job yet
         stop_sweep_jobs(run.backend, sweep)

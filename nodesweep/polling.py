@@ -54,15 +54,18 @@ class StopSignal:
 
 STOP = StopSignal()
 
-_BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
+# Includes the time while the machine is suspended, unlike time.monotonic(): Linux's CLOCK_BOOTTIME,
+# and macOS's CLOCK_MONOTONIC.
+_ALWAYS_RUNNING: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BEGAN_AT, _BEGAN_SECONDS = datetime.now(UTC), time.clock_gettime(_ALWAYS_RUNNING)
 
 
 def utc_now() -> datetime:
-    """Return the UTC time, measured from the process's start by the monotonic clock.
+    """Return the UTC time, measured from the process's start by a clock that runs in suspend.
 
     Changes to the system clock therefore do not affect deadlines.
     """
-    return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN_MONOTONIC)
+    return _BEGAN_AT + timedelta(seconds=time.clock_gettime(_ALWAYS_RUNNING) - _BEGAN_SECONDS)
 
 
 class Cancelled(BaseException):
@@ -74,7 +77,11 @@ class Cancelled(BaseException):
 
 @dataclass
 class Clock:
-    """Source of time for tasks; tests pass a fake clock."""
+    """Source of time for tasks; tests pass a fake clock.
+
+    `monotonic`, for pauses and short timeouts, stops while the machine is suspended; `now`, for
+    comparison with the platform's times, does not.
+    """
 
     monotonic: Callable[[], float] = time.monotonic
     wait: Callable[[float], bool] = field(default=STOP.wait)

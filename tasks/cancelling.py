@@ -60,6 +60,18 @@ def has_deployment() -> bool:
     return deployment.id is not None
 
 
+def announce_suspension() -> None:
+    """Emit the last event of a suspended run, for the automation in infra/worker/automations.py.
+
+    The run still sends heartbeats after the server's own event, until its jobs are stopped.
+    """
+    from prefect.events import emit_event
+
+    tag = {"prefect.resource.id": "prefect.tag.nodesweep", "prefect.resource.role": "tag"}
+    resource = {"prefect.resource.id": f"prefect.flow-run.{_run_id()}"}
+    emit_event("nodesweep.suspended", resource=resource, related=[tag])
+
+
 def _run_id() -> str | None:
     from prefect.runtime import flow_run
 

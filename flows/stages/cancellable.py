@@ -19,12 +19,14 @@ from prefect.states import Cancelled as CancelledState
 from nodesweep.flows.stages.signals import Ending, first_sigterm_only
 from nodesweep.polling import STOP, Clock
 from nodesweep.tasks.cancelling import (
+    announce_suspension,
     has_deployment,
     is_cancel,
     polling_for_cancel,
     state_at_server,
     wait_for_server,
 )
+from nodesweep.tasks.task import failures_as_warnings
 
 logger = logging.getLogger("nodesweep.flow")
 _SERVER_SECONDS = 900.0
@@ -79,6 +81,9 @@ def _end_state(ending: Ending, error: BaseException) -> Any:
             "the run was suspended; its jobs were stopped or left running, as set by"
             " sweep.on_cancel. Resume the run to continue its sweep"
         )
+        if has_deployment():  # other runs send no heartbeats
+            with failures_as_warnings("the suspension"):
+                announce_suspension()
         raise Pause(state=STOP.suspended) from error
     if not (ending.terminated and has_deployment()):
         STOP.cause = error

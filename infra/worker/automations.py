@@ -23,9 +23,10 @@ from prefect.exceptions import ObjectNotFound
 
 PREFIX = "nodesweep: "
 _HEARTBEAT = "prefect.flow-run.heartbeat"
-_OVER = frozenset(
-    f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")
-)
+_OVER = {
+    f"prefect.flow-run.{state}"
+    for state in ("Completed", "Failed", "Cancelled", "Crashed", "Suspended", "Paused")
+} | {"nodesweep.suspended"}  # follows the last heartbeat, as Prefect's own event may not
 _SILENT_SECONDS = 90  # three missed heartbeats; prefect.yaml sets one every 30 s
 _TAGGED = ResourceSpecification(
     {"prefect.resource.id": "prefect.tag.nodesweep", "prefect.resource.role": "tag"}

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from nodesweep.cli.processes import Progress
-from nodesweep.infra.worker.schedules import kept_enabled
+from nodesweep.infra.worker.schedules import ScheduleError, kept_enabled
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"
@@ -33,7 +33,11 @@ class DeployError(Exception):
     """The server did not respond or refused a command; the message gives command and output."""
 
 
-def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> None:
+def deploy(
+    environment: Mapping[str, str],
+    server_pid: int | None = None,
+    schedules_file: Path | None = None,
+) -> None:
     """Create the work pool and register every deployment, replacing those of an earlier call.
 
     Enabled schedules stay enabled.
@@ -42,6 +46,7 @@ def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> Non
         environment: Environment of the Prefect commands.
         server_pid: The server's process if it is on this machine. A command that waits for the
             server gets more time as long as the server makes progress.
+        schedules_file: Holds the enabled schedules for the next call, in case this one fails.
 
     Raises:
         DeployError: A command failed or made no progress.
@@ -51,9 +56,9 @@ def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> Non
     template = ("--base-job-template", str(POOL_TEMPLATE))
     _python(environment, ("prefect", "--no-prompt", *pool, *template), pids)
     try:
-        with kept_enabled(environment):
+        with kept_enabled(environment, schedules_file):
             _python(environment, ("prefect", "--no-prompt", "deploy", "--all"), pids)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, ScheduleError) as error:
         raise DeployError(f"the schedules could not be kept enabled: {error}") from None
     _python(environment, ("nodesweep.infra.worker", "forms"), pids)
 

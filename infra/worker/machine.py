@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nodesweep.aws.local_status import read_status, served_endpoint, why_unsafe
 from nodesweep.cli.processes import LONGEST_SECONDS, Progress, start_ticks
@@ -120,7 +121,7 @@ class Machine:
             # empty unless the caller sets them: paths, endpoints, and variables that a run's config
             # may name (configs/allowed.py)
             **{name: os.environ.get(name, "") for name in ALLOWED},
-            "NO_PROXY": ",".join(filter(None, (os.environ.get("NO_PROXY"), HOST))),
+            **_direct_hosts(os.environ),
         }
         if self.database_url is not None:
             own["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = self.database_url
@@ -133,6 +134,7 @@ def up(machine: Machine) -> None:
     Raises:
         MachineError: A component did not come up; the message also lists what is running.
     """
+    _refuse_other_port(machine)
     try:
         _start_all(machine)
     except MachineError as error:
@@ -149,7 +151,10 @@ def up(machine: Machine) -> None:
 
 
 def _start_all(machine: Machine) -> None:
-    machine.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        machine.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise MachineError(f"{machine.folder} can't be created: {error.strerror}") from None
     if not machine.auth_file.exists():
         for name in ("worker", "server"):  # started by a version without a password
             _stop(machine, name)
@@ -174,7 +179,11 @@ def _start_all(machine: Machine) -> None:
 
 
 def down(machine: Machine) -> None:
-    """Stop all components, the worker first; an active run gets 30 s to end."""
+    """Stop all components, the worker first; an active run gets 30 s to end.
+
+    Raises:
+        MachineError: Another user started them, or the local platform did not stop.
+    """
     for name in ("worker", "server"):
         _stop(machine, name)
     _platform(machine, "stop", _PLATFORM_STOP_SECONDS)
@@ -183,6 +192,22 @@ def down(machine: Machine) -> None:
 def status(machine: Machine) -> dict[str, bool]:
     """Map `server` and `worker` to True if they are running."""
     return {name: _pid(machine, name) is not None for name in ("server", "worker")}
+
+
+def _refuse_other_port(machine: Machine) -> None:
+    """Raise MachineError if the machine's server or worker runs with another port of the server.
+
+    Otherwise, the start would wait for a port on which nothing listens, or leave a worker that
+    polls no server.
+    """
+    for name in ("server", "worker"):
+        record = _record(machine, name)
+        port = record.get("port", machine.port)  # not recorded by earlier versions
+        if port != machine.port and _pid(machine, name) is not None:
+            raise MachineError(
+                f"the {name} of {machine.folder} uses port {port}; nothing was started. Run `make"
+                f" down` first, or keep the port: make up PORT={port}"
+            )
 
 
 def _refuse_taken_port(machine: Machine) -> None:
@@ -221,8 +246,16 @@ def _start(
             command, cwd=REPOSITORY, env=dict(environment), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    record = {"pid": process.pid, "start_ticks": start_ticks(process.pid)}
+    ticks = start_ticks(process.pid)
+    record = {"pid": process.pid, "start_ticks": ticks, "port": machine.port}
     write_atomic(machine.folder / f"{name}.json", json.dumps(record).encode())
+
+
+def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return NO_PROXY and no_proxy with HOST added; clients that know both prefer lower case."""
+    upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
+    hosts_by_name = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}
+    return {name: ",".join(filter(None, (hosts, HOST))) for name, hosts in hosts_by_name.items()}
 
 
 def _without_database(environment: Mapping[str, str]) -> dict[str, str]:
@@ -246,7 +279,7 @@ def _deploy(machine: Machine) -> None:
                 f" of {machine.folder} {'has ended' if pid is None else 'is on another port'}: run"
                 " `make down`, then `make up PORT=…` with a free port"
             )
-        deploy(machine.environment, pid)
+        deploy(machine.environment, pid, machine.folder / "schedules.json")
     except DeployError as error:
         raise MachineError(f"{error}\nThe server's log: {machine.folder / 'server.log'}") from None
 
@@ -286,11 +319,31 @@ def _pid(machine: Machine, name: str) -> int | None:
 
 def _started(machine: Machine, name: str) -> tuple[int, int] | None:
     """Return the PID and start ticks last recorded by `_start`, running or not, or None."""
+    record = _record(machine, name)
     try:
-        record = json.loads((machine.folder / f"{name}.json").read_text())
         return int(record["pid"]), int(record["start_ticks"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
+
+
+def _record(machine: Machine, name: str) -> Mapping[str, Any]:
+    """Return what `_start` last recorded about the named process; empty if nothing is readable.
+
+    Raises:
+        MachineError: Another user started it.
+    """
+    file = machine.folder / f"{name}.json"
+    try:
+        record = json.loads(file.read_text())
+    except PermissionError:
+        place = file if os.access(file.parent, os.X_OK, effective_ids=True) else file.parent
+        raise MachineError(
+            f"{place} belongs to user {place.stat().st_uid}, not to you. Run the command as that"
+            f" user; or run `make down` and remove {machine.folder} as that user"
+        ) from None
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def _is_ours(pid: int, began: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from nodesweep.scaling.analysis.interval import LEVEL, Interval
 
@@ -27,6 +28,11 @@ def format_seconds(seconds: float | None) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min"
+
+
+def format_time(at: datetime, now: datetime) -> str:
+    """Return a time such as 14:05, or 2026-11-24 14:05 if it is not on the day of `now`."""
+    return f"{at:%H:%M}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"
 
 
 def format_speedup(speedup: float | None) -> str:

@@ -18,7 +18,7 @@ from nodesweep.launch.watch import JobProgress
 from nodesweep.polling import utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.arms import Arm
-from nodesweep.scaling.formats import agree, format_usd
+from nodesweep.scaling.formats import agree, format_time, format_usd
 from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
@@ -191,13 +191,12 @@ class SweepBoard:
         is_over = last or len(done) == self._config.most_jobs
         left = self._left(outcomes, now) if not (self._is_open or is_over) else None
         if left is not None and math.isfinite(left.high_seconds):
-            at = utc_now()
-            ends = (at + timedelta(seconds=each) for each in (left.seconds, left.high_seconds))
-            words.append(
-                "the last job should end at about {:%H:%M} UTC, by {:%H:%M} at the latest".format(
-                    *ends
-                )
+            now_utc = utc_now()
+            at, by = (
+                format_time(now_utc + timedelta(seconds=seconds), now_utc)
+                for seconds in (left.seconds, left.high_seconds)
             )
+            words.append(f"the last job should end at about {at} UTC, by {by} at the latest")
         if progress_by_job:
             words.append(f"running: {self._running(progress_by_job)}")
         return "; ".join(words)

@@ -40,19 +40,23 @@ class Heartbeat:
 
     @property
     def is_alive(self) -> bool:
-        """True if a run seems to own the sweep."""
-        return not (self.left_running or self.ended) and self.age_seconds <= _LOST_SECONDS
+        """True if a run seems to own the sweep, or to be submitting its jobs before leaving it."""
+        return not self.ended and self.age_seconds <= _LOST_SECONDS
 
 
 class SweepOwner:
-    """The run that owns a sweep.
+    """The run that owns a sweep, or that submits its jobs and leaves them running (`detached`).
 
     After leave(), no heartbeat, not even a concurrent one, makes the sweep owned again.
     """
 
-    def __init__(self, store: Store, sweep: str) -> None:
+    def __init__(self, store: Store, sweep: str, detached: bool = False) -> None:
         self._store, self._sweep, self._id = store, sweep, uuid4().hex
-        self._writing, self._left = threading.Lock(), False
+        self._writing, self._left, self._detached = threading.Lock(), False, detached
+
+    def begin(self) -> None:
+        """Write the first heartbeat; unlike later ones, it raises the store's errors."""
+        self._write(self._store, left_running=self._detached, ended=False)
 
     def write_heartbeat(self, ended: bool = False) -> None:
         """Write a heartbeat; errors are only logged, since the next one follows soon.
@@ -65,7 +69,7 @@ class SweepOwner:
             with self._writing:
                 store = self._store.quick()
                 if not (self._left or (ended and self._is_followed(store))):
-                    self._write(store, left_running=False, ended=ended)
+                    self._write(store, left_running=self._detached, ended=ended)
         except (
             Exception
         ) as error:  # if the heartbeat thread died, the reaper would stop a healthy sweep
@@ -92,13 +96,16 @@ class SweepOwner:
 
 
 @contextmanager
-def owned(store: Store, sweep: str) -> Iterator[SweepOwner]:
+def owned(store: Store, sweep: str, detached: bool = False) -> Iterator[SweepOwner]:
     """Write a heartbeat every minute inside the block, and one at its end.
 
-    A failed one only causes a warning.
+    A failed one only causes a warning. If the run is detached, the reaper spares the sweep's jobs,
+    so the first heartbeat is written before the block begins, and raises the store's errors.
     """
     over = threading.Event()
-    owner = SweepOwner(store, sweep)
+    owner = SweepOwner(store, sweep, detached)
+    if detached:
+        owner.begin()
 
     def heartbeat() -> None:
         while True:

@@ -168,3 +168,17 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
 def test_unknown_sweep_has_nothing_to_collect(pipeline_config: Configs) -> None:
     with pytest.raises(SweepNotFound, match="no sweep bench-20260102030405-0a1b2c3d"):
         collect_sweep("bench-20260102030405-0a1b2c3d", pipeline_config("scaling"))
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        "bert-finetune-2026-11-29-03-00-00-123",
+        f"AWSBatch{'0f' * 27}a",
+        "bench-20260102030405-0a1b2c3d-n1-r1-a1-0123abcd",
+    ],
+)
+def test_job_of_no_sweep_here_has_nothing_to_collect_and_is_no_error(
+    job: str, pipeline_config: Configs
+) -> None:
+    assert collect_sweep(job, pipeline_config("scaling")) is None

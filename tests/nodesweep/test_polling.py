@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
+from datetime import timedelta
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.polling import CallBudget, Cancelled, Clock, Progress, intervals
+from nodesweep.polling import CallBudget, Cancelled, Clock, Progress, intervals, utc_now
 
 
 def test_intervals_grow_to_their_limit_with_jitter() -> None:
@@ -19,6 +21,14 @@ def test_intervals_grow_to_their_limit_with_jitter() -> None:
 def test_sleep_ends_at_once_when_the_run_is_cancelled() -> None:
     with pytest.raises(Cancelled):
         Clock(wait=lambda seconds: True).sleep(3600)
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the clock is Linux's")
+def test_time_goes_on_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, before = time.clock_gettime, utc_now()
+    suspended = {time.CLOCK_BOOTTIME: 8 * 3600.0}
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: read(clock) + suspended.get(clock, 0))
+    assert timedelta(hours=8) <= utc_now() - before < timedelta(hours=8, minutes=10)
 
 
 def test_progress_says_changes_and_long_waits(

@@ -23,7 +23,7 @@ from nodesweep.cli.output import escape_control_characters
 from nodesweep.cli.views.plain import EventFilter, event_lines, write_unbuffered
 from nodesweep.cli.views.state import PointState, RunState
 from nodesweep.events import Event
-from nodesweep.scaling.formats import format_seconds, format_speedup, format_usd
+from nodesweep.scaling.formats import format_seconds, format_speedup, format_time, format_usd
 from nodesweep.scaling.planning.time_left import (
     ArmCount,
     CompletedJob,
@@ -289,8 +289,8 @@ def _progress(point: PointState, now: float) -> str:
     )
     if point.trains_since is None and point.wait_until is not None:
         # local time, because the reader is at this terminal
-        until = datetime.fromtimestamp(point.wait_until).astimezone()
-        return f"{since}, at most until {until:%H:%M}"
+        until = format_time(datetime.fromtimestamp(point.wait_until), datetime.fromtimestamp(now))
+        return f"{since}, at most until {until}"
     return since
 
 

@@ -20,6 +20,7 @@ from typing import IO, TextIO
 from nodesweep.cli.output import escape_control_characters
 from nodesweep.events import Event
 from nodesweep.polling import CallBudget, Clock
+from nodesweep.scaling.formats import format_time
 
 LINES_PER_MINUTE, BURST_LINES = 60.0, 20
 PROGRESS_SECONDS = 10.0
@@ -145,8 +146,7 @@ def _until(event: Event) -> str:
     if event.event != "job-state" or wait_until is None or event.facts["state"] in _OVER:
         return ""
     until = datetime.fromtimestamp(wait_until, UTC)
-    day = "" if until.date() == event.time.astimezone(UTC).date() else f"{until:%Y-%m-%d} "
-    return f", waits until {day}{until:%H:%M} UTC at the latest"
+    return f", waits until {format_time(until, event.time.astimezone(UTC))} UTC at the latest"
 
 
 def short_name(job: str | None) -> str:

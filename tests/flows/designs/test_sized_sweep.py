@@ -4,17 +4,20 @@ make the same number, and the report says so."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+import nodesweep.flows.detach
 from infra.local.tests.platform_client import wait_for_end
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed
 from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
-from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.workload import sized_steps
 from tests.flows.simulated_sweep import COMPLETED, SMALL, ledger, measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -57,8 +60,19 @@ def test_sweep_whose_first_run_failed_starts_no_other_and_goes_on_by_resume(
 
 
 def test_detached_jobs_make_the_steps_of_the_first_one_and_start_once_it_has_completed(
-    simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig]
+    simulated: Callable[..., Any],
+    sweep_config: Callable[..., BenchmarkConfig],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    between: list[SweepResult | None] = []
+
+    def collect_between_two_jobs(
+        config: BenchmarkConfig, ended: Sequence[JobOutcome]
+    ) -> int | None:
+        between.append(collect_sweep(ended[0].job_name, config))
+        return sized_steps(config, ended)
+
+    monkeypatch.setattr(nodesweep.flows.detach, "sized_steps", collect_between_two_jobs)
     with simulated(model=MODEL) as served:
         config = sweep_config(
             served, training=SIZED, sweep={"max_parallel_jobs": 3, "order": "shuffled"}
@@ -69,6 +83,7 @@ def test_detached_jobs_make_the_steps_of_the_first_one_and_start_once_it_has_com
         assert [job["Environment"]["NODESWEEP_RUN_STEPS"] for job in jobs[1:]] == ["98", "98"]
         assert jobs[0]["Environment"]["NODESWEEP_RUN_SECONDS"] == "60"
         collected = collect_sweep(left.sweep_id, config)
+    assert between == [None]
     assert collected is not None and collected.missing_points == 0
     assert any("98 steps" in said for said in collected.report.caveats)
 

@@ -189,6 +189,10 @@ def test_suspended_run_ends_as_suspended_and_one_that_pauses_in_its_place_as_can
     gone."""
     monkeypatch.setattr(nodesweep.tasks.cancelling, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: "0" * 32)
+    announced: list[bool] = []
+    module = nodesweep.flows.stages.cancellable
+    monkeypatch.setattr(module, "has_deployment", lambda: True)
+    monkeypatch.setattr(module, "announce_suspension", lambda: announced.append(True))
     said = [Suspended(), Paused()]
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_read_state", lambda run: said[0])
 
@@ -203,6 +207,7 @@ def test_suspended_run_ends_as_suspended_and_one_that_pauses_in_its_place_as_can
     assert paused.value.state is said.pop(0)
     state: Any = cancellable(waits)()
     assert state.is_cancelled()
+    assert announced == [True], "an automation would take it for crashed after a late heartbeat"
 
 
 def test_task_of_a_suspended_run_that_prefect_ends_is_a_cancel_too() -> None:

@@ -17,6 +17,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from nodesweep.infra.worker.__main__ import _automations
 from nodesweep.infra.worker.automations import PREFIX, gone_runs, notifications
+from nodesweep.tasks.cancelling import announce_suspension
 from nodesweep.tasks.report.publish import announce_budget, announce_regression
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def test_messages_have_what_the_events_hold(sent: list[ReceivedEvent]) -> None:
     )
 
 
-@pytest.mark.parametrize("end", ["heartbeat", "Completed", "Failed", "Cancelled", "Crashed"])
+@pytest.mark.parametrize(
+    "end", ["heartbeat", "Completed", "Failed", "Cancelled", "Crashed", "Suspended", "Paused"]
+)
 def test_run_becomes_crashed_when_nothing_is_heard_of_it_for_90_s_after_a_heartbeat(
     end: str,
 ) -> None:
@@ -116,6 +119,23 @@ def test_run_becomes_crashed_when_nothing_is_heard_of_it_for_90_s_after_a_heartb
     )
     [action] = made.actions
     assert isinstance(action, ChangeFlowRunState) and action.state == StateType.CRASHED
+
+
+def test_suspended_run_that_sends_a_last_heartbeat_does_not_become_crashed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[ReceivedEvent] = []
+    monkeypatch.setattr("nodesweep.tasks.cancelling._run_id", lambda: str(UUID(int=2)))
+    monkeypatch.setattr(
+        "prefect.events.emit_event",
+        lambda event, **fields: sent.append(received_event(event=event, **fields)),
+    )
+    announce_suspension()
+    [event] = sent
+    trigger = server_trigger(gone_runs().trigger)
+    assert trigger.covers(event) and trigger.expects(event.event)
+    assert not trigger.starts_after(event.event)
+    assert event.resource.id == f"prefect.flow-run.{UUID(int=2)}"
 
 
 @pytest.mark.parametrize("remove", [False, True])

@@ -13,10 +13,12 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -24,6 +26,7 @@ from benchmarks.ports import free_port
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from nodesweep.cli.processes import start_ticks
 from nodesweep.configs.allowed import LISTS, LOCAL_PLATFORM
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.flows.stages.form import config_from_parameters
 from nodesweep.infra.worker import machine as machines
 from nodesweep.infra.worker.machine import HOST, Machine, MachineError, up
@@ -98,6 +101,26 @@ def test_runs_may_name_what_nodesweep_brings_unless_the_caller_lists_more(
         assert machine.environment[name] == ""
         monkeypatch.setenv(name, "listed")
         assert machine.environment[name] == "listed"
+
+
+@pytest.mark.parametrize(
+    "named", [{}, {"NO_PROXY": ".a"}, {"no_proxy": ".b"}, {"NO_PROXY": ".a", "no_proxy": ".b"}]
+)
+def test_requests_to_the_machine_use_no_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, str]
+) -> None:
+    machine = Machine(tmp_path)
+    machine.auth_file.write_text("a:b")
+    machine.auth_file.chmod(0o600)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, hosts in {**named, "http_proxy": "http://proxy.example:3128"}.items():
+        monkeypatch.setenv(name, hosts)
+    for name, value in machine.environment.items():
+        monkeypatch.setenv(name, value)
+    assert urllib.request.proxy_bypass(HOST)
+    for name, hosts in named.items():
+        assert os.environ[name] == f"{hosts},{HOST}"
 
 
 def test_platform_is_started_on_the_port_and_ended_wherever_it_is(
@@ -216,6 +239,66 @@ def test_a_server_of_ours_keeps_its_port(
         record(machine, "server", sleeper)
         up(machine)
     assert steps == ["start platform", "start server", "deploy", "start worker"]
+
+
+@pytest.mark.parametrize("name", ["server", "worker"])
+def test_another_port_is_refused_while_a_process_uses_the_first(
+    tmp_path: Path, steps: list[str], sleeper: subprocess.Popen[bytes], name: str
+) -> None:
+    machine = Machine(tmp_path, free_port())
+    file = record(machine, name, sleeper)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "port": 4200}))
+    with pytest.raises(MachineError, match=rf"the {name} of .* port 4200.*make down") as refused:
+        up(machine)
+    assert steps == [] and str(machine.port) not in str(refused.value)
+    sleeper.kill()
+    sleeper.wait()
+    up(machine)
+    assert steps[-1] == "start worker"
+
+
+@pytest.mark.parametrize("name", ["server", "worker"])
+def test_start_records_its_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes], name: str
+) -> None:
+    monkeypatch.setattr(machines.subprocess, "Popen", lambda *_, **__: sleeper)
+    machines._start(Machine(tmp_path, 4300), name, (), {})
+    assert json.loads((tmp_path / f"{name}.json").read_text())["port"] == 4300
+    with pytest.raises(MachineError, match="port 4300"):
+        up(Machine(tmp_path, 4200))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("command", [up, machines.down, machines.status])
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_another_users_machine_is_refused_with_its_owner(
+    command: Callable[[Machine], object], mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "_platform", lambda *_: pytest.fail("started or stopped"))
+    with TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)
+        machine = Machine(Path(parent) / "machine")
+        machine.folder.mkdir(mode)
+        write_atomic(machine.folder / "server.json", b"{}")
+        write_atomic(machine.folder / "worker.json", b"{}")
+        os.seteuid(12345)
+        try:
+            with pytest.raises(MachineError, match=r"machine.* belongs to user 0, not to you"):
+                command(machine)
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_folder_that_cannot_be_created_is_named() -> None:
+    with TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)
+        os.seteuid(12345)
+        try:
+            with pytest.raises(MachineError, match=rf"{parent}/machine can't be created"):
+                up(Machine(Path(parent) / "machine"))
+        finally:
+            os.seteuid(0)
 
 
 def test_another_program_that_answers_is_told_nothing(

@@ -1,4 +1,6 @@
-"""Numbers in a readable format."""
+"""Numbers and times in a readable format."""
+
+from datetime import datetime
 
 import pytest
 
@@ -10,6 +12,7 @@ from nodesweep.scaling.formats import (
     format_ratio,
     format_seconds,
     format_speedup,
+    format_time,
     format_usd,
     format_value,
     join_words,
@@ -35,6 +38,11 @@ from nodesweep.scaling.formats import (
 )
 def test_seconds(seconds, snapshot):
     assert format_seconds(seconds) == snapshot
+
+
+@pytest.mark.parametrize(("day", "text"), [(24, "14:05"), (25, "2026-11-25 14:05")])
+def test_time_of_another_day_has_its_date(day, text):
+    assert format_time(datetime(2026, 11, day, 14, 5), datetime(2026, 11, 24, 23)) == text
 
 
 @pytest.mark.parametrize(

@@ -321,17 +321,19 @@ def test_several_instance_types_have_a_column_their_own_speedup_and_price(
     assert told == snapshot
 
 
+@pytest.mark.parametrize("hour", [12, 23])
 def test_the_last_job_of_several_types_ends_by_what_each_type_takes_itself(
     calls: list[tuple[str, Any]],
     told: list[str],
     monkeypatch: pytest.MonkeyPatch,
     snapshot: SnapshotAssertion,
+    hour: int,
 ) -> None:
     """One node of a took 1,000 s, one of b 600 s: two of a take 500 to 1,000 s, two of b 300 to
     600; of b nothing is known before.
     """
-    noon = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
-    monkeypatch.setattr(nodesweep.tasks.sweeps.board, "utc_now", lambda: noon)
+    now = datetime(2026, 11, 24, hour, 40, tzinfo=UTC)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.board, "utc_now", lambda: now)
     points = tuple(
         PlannedPoint(nodes, 1, 0, 0, nodes, *[None] * 4, arm=arm)
         for nodes in (1, 2)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 import nodesweep.tasks.sweeps.owner
@@ -52,12 +53,29 @@ def test_sweep_without_a_sign_and_missing_bucket_have_none(
     assert read_heartbeat(BucketStore(elsewhere, client=s3), SWEEP) is None
 
 
-def test_sign_shows_that_a_run_goes_on_and_that_it_has_ended(store: Store) -> None:
-    with owned(store, SWEEP):
+@pytest.mark.parametrize("detached", [False, True])
+def test_sign_shows_that_a_run_goes_on_and_that_it_has_ended(store: Store, detached: bool) -> None:
+    with owned(store, SWEEP, detached):
+        begun = read_heartbeat(store, SWEEP)
+        assert begun is not None or not detached, "a reaper could see the first job before it"
         sign = wait_until(lambda: read_heartbeat(store, SWEEP))
-        assert sign.is_alive and not sign.ended
+        assert sign.is_alive and not sign.ended and sign.left_running is detached
     ended = read_heartbeat(store, SWEEP)
-    assert ended is not None and ended.ended and not (ended.is_alive or ended.left_running)
+    assert ended is not None and ended.ended and not ended.is_alive
+    assert ended.left_running is detached
+
+
+def test_detached_run_whose_first_sign_cannot_be_written_begins_no_job(
+    aws: Callable[[str], Any], platform: PlatformConfig
+) -> None:
+    """The bucket for the sign does not exist."""
+    aws_client.cache_clear()
+    with (
+        pytest.raises(ClientError, match="NoSuchBucket"),
+        owned(BucketStore(platform), SWEEP, detached=True),
+    ):
+        pytest.fail("a reaper would take its jobs for orphans")
+    aws_client.cache_clear()
 
 
 def test_sign_of_a_run_that_goes_on_outlasts_the_end_of_another(store: Store) -> None:
