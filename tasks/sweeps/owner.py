@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
@@ -51,7 +50,7 @@ class SweepOwner:
     """
 
     def __init__(self, store: Store, sweep: str, detached: bool = False) -> None:
-        self._store, self._sweep, self._id = store, sweep, uuid4().hex
+        self._store, self._sweep = store, sweep
         self._writing, self._left, self._detached = threading.Lock(), False, detached
 
     def begin(self) -> None:
@@ -62,13 +61,12 @@ class SweepOwner:
         """Write a heartbeat; errors are only logged, since the next one follows soon.
 
         Args:
-            ended: The run ends, so nobody has to wait until its heartbeat is too old. Nothing is
-             written if the last heartbeat is another run's, which goes on.
+            ended: The run has submitted all jobs, so nobody has to wait until it is silent.
         """
         try:
             with self._writing:
-                store = self._store.quick()
-                if not (self._left or (ended and self._is_followed(store))):
+                if not self._left:
+                    store = self._store.quick()
                     self._write(store, left_running=self._detached, ended=ended)
         except (
             Exception
@@ -85,22 +83,19 @@ class SweepOwner:
             if waited:
                 self._writing.release()
 
-    def _is_followed(self, store: Store) -> bool:
-        last = store.read(names.owner_key(store.prefix, self._sweep))
-        return last is not None and _parsed(last.body).get("run") != self._id
-
     def _write(self, store: Store, left_running: bool, ended: bool) -> None:
-        told = {"sweep_id": self._sweep, "run": self._id}
-        body = names.pretty_json(told | {"left_running": left_running, "ended": ended})
+        told = {"sweep_id": self._sweep, "left_running": left_running, "ended": ended}
+        body = names.pretty_json(told)
         store.put(names.owner_key(store.prefix, self._sweep), body)
 
 
 @contextmanager
 def owned(store: Store, sweep: str, detached: bool = False) -> Iterator[SweepOwner]:
-    """Write a heartbeat every minute inside the block, and one at its end.
+    """Write a heartbeat every minute inside the block; a failed one only causes a warning.
 
-    A failed one only causes a warning. If the run is detached, the reaper spares the sweep's jobs,
-    so the first heartbeat is written before the block begins, and raises the store's errors.
+    If the run is detached, the reaper spares the sweep's jobs, so the first heartbeat is written
+    before the block begins, and raises the store's errors. Only such a run says when it has ended:
+    others go on, by another owner or with the report, or share the sweep with a run that does.
     """
     over = threading.Event()
     owner = SweepOwner(store, sweep, detached)
@@ -111,8 +106,9 @@ def owned(store: Store, sweep: str, detached: bool = False) -> Iterator[SweepOwn
         while True:
             owner.write_heartbeat()
             if over.wait(HEARTBEAT_SECONDS):
-                owner.write_heartbeat(ended=True)
-                return
+                break
+        if detached:
+            owner.write_heartbeat(ended=True)
 
     thread = threading.Thread(target=heartbeat, name=f"owner-{sweep}", daemon=True)
     thread.start()
@@ -140,7 +136,9 @@ def read_heartbeat(store: Store, sweep: str) -> Heartbeat | None:
             "%s is damaged and does not count as a heartbeat of %s", store.uri(key), sweep
         )
         return None
-    return Heartbeat(found.written_at, found.read_at, left_running, heartbeat.get("ended") is True)
+    # `ended` is newer than `left_running`, which was written last until then
+    ended = heartbeat.get("ended", left_running) is True
+    return Heartbeat(found.written_at, found.read_at, left_running, ended)
 
 
 def _parsed(body: bytes) -> dict[str, Any]:

@@ -25,9 +25,7 @@ from nodesweep.errors import (
 from nodesweep.flows.scaling_benchmark import BenchmarkRun, scaling_benchmark
 from nodesweep.flows.stages import validation
 from nodesweep.flows.stop import stop_sweep
-from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.owner import SweepOwner
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.validation.test_validation_on_spark import (
     answer,
@@ -111,15 +109,19 @@ def test_a_new_sweep_names_the_one_that_was_left(
     served: SimpleNamespace,
     cut_off: Callable[..., tuple[BenchmarkConfig, str]],
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config, left = cut_off(7, name="left")
     served.go = True
     new = names.sweep_id(config, datetime(2026, 12, 8, tzinfo=UTC))
     go_on = f"`nodesweep run CONFIG --resume {left}`"
     with caplog.at_level("WARNING", logger="nodesweep.flow"):
-        BenchmarkRun.of(config)._warn_of_unfinished_sweep(new)
-        assert go_on in caplog.text and "s ago" not in caplog.text, "its run has ended"
-        SweepOwner(BucketStore(config.platform), left).write_heartbeat()
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "nodesweep.tasks.sweeps.owner._LOST_SECONDS", -1.0
+            )  # its last sign is old
+            BenchmarkRun.of(config)._warn_of_unfinished_sweep(new)
+        assert go_on in caplog.text and "s ago" not in caplog.text
         assert begin_as(config, new).sweep_id == new
     assert caplog.text.count("s ago") == 1 and caplog.text.count(go_on) == 2
     caplog.clear()

@@ -54,15 +54,32 @@ def test_sweep_without_a_sign_and_missing_bucket_have_none(
 
 
 @pytest.mark.parametrize("detached", [False, True])
-def test_sign_shows_that_a_run_goes_on_and_that_it_has_ended(store: Store, detached: bool) -> None:
+def test_sign_shows_that_a_run_goes_on_and_that_a_detached_one_has_ended(
+    store: Store, detached: bool
+) -> None:
+    """Others make their report next, or share the sweep with a run that goes on."""
     with owned(store, SWEEP, detached):
         begun = read_heartbeat(store, SWEEP)
         assert begun is not None or not detached, "a reaper could see the first job before it"
         sign = wait_until(lambda: read_heartbeat(store, SWEEP))
         assert sign.is_alive and not sign.ended and sign.left_running is detached
-    ended = read_heartbeat(store, SWEEP)
-    assert ended is not None and ended.ended and not ended.is_alive
-    assert ended.left_running is detached
+    last = read_heartbeat(store, SWEEP)
+    assert last is not None and last.ended is detached and last.is_alive is not detached
+    assert last.left_running is detached
+
+
+def test_run_that_was_killed_counts_as_alive_for_150_s() -> None:
+    written = datetime(2026, 1, 2, tzinfo=UTC)
+    assert Heartbeat(written, written + timedelta(seconds=150), left_running=False).is_alive
+    assert not Heartbeat(written, written + timedelta(seconds=151), left_running=False).is_alive
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_sign_of_a_version_without_ends(store: Store, left: bool) -> None:
+    body = json.dumps({"sweep_id": SWEEP, "left_running": left}).encode()
+    store.put(names.owner_key(store.prefix, SWEEP), body)
+    sign = read_heartbeat(store, SWEEP)
+    assert sign is not None and (sign.left_running, sign.is_alive) == (left, not left)
 
 
 def test_detached_run_whose_first_sign_cannot_be_written_begins_no_job(
@@ -76,14 +93,6 @@ def test_detached_run_whose_first_sign_cannot_be_written_begins_no_job(
     ):
         pytest.fail("a reaper would take its jobs for orphans")
     aws_client.cache_clear()
-
-
-def test_sign_of_a_run_that_goes_on_outlasts_the_end_of_another(store: Store) -> None:
-    with owned(store, SWEEP):
-        wait_until(lambda: read_heartbeat(store, SWEEP))
-        SweepOwner(store, SWEEP).write_heartbeat()
-    sign = read_heartbeat(store, SWEEP)
-    assert sign is not None and sign.is_alive
 
 
 def test_sign_is_kept_in_every_store(store: Store) -> None:
