@@ -181,10 +181,10 @@ def _kind(column: pd.Series) -> str:
     dtype = column.dtype
     if dtype.kind == "M":
         return "time"
-    if dtype.kind in "iu":
-        return "whole"
     if dtype.kind == "f" and isinstance(dtype, np.dtype) and dtype.itemsize < 8:
         return "single"
+    if dtype.kind in "iuf":  # a null makes a column of integers float64
+        return "whole"
     if dtype.kind != "O":
         return ""
     inferred = pd.api.types.infer_dtype(column, skipna=True)

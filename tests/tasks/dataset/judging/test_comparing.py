@@ -30,6 +30,7 @@ IN_SET = "expect_column_values_to_be_in_set"
 NOT_IN_SET = "expect_column_values_to_not_be_in_set"
 MIN, MAX, MEDIAN = (f"expect_column_{it}_to_be_between" for it in ("min", "max", "median"))
 DISTINCT = "expect_column_distinct_values_to_be_in_set"
+CONTAINS = "expect_column_distinct_values_to_contain_set"
 COMMON = "expect_column_most_common_value_to_be_in_set"
 T = datetime.datetime(2026, 1, 1)
 DAY = datetime.timedelta(days=1)
@@ -235,6 +236,16 @@ CASES: dict[str, Case] = {
             IN_SET, {"value_set": [1, "2", 3.0]}, pa.array([1, 2, 3], kind), pa.array([1, 4], kind)
         )
         for kind in (pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.uint64())
+    },
+    **{
+        f"digits, integers with a null, {kind}": Case(
+            kind, {"value_set": ["1", "2"]}, pa.array([*good, None]), pa.array([*bad, None])
+        )
+        for kind, good, bad in (
+            (IN_SET, [1, 2], [1, 3]),
+            (NOT_IN_SET, [3, 4], [3, 2]),
+            (CONTAINS, [1, 2, 3], [1, 3]),
+        )
     },
     **{
         f"{kind}": Case(
