@@ -171,6 +171,33 @@ def csv_column(column: pd.Series) -> pd.Series:
         return column
 
 
+def read_csv(source: Any, compression: str | None) -> pd.DataFrame:
+    """Return a CSV file (a path, or an open file at its beginning) with its nulls (csv_column).
+
+    Raises:
+        ValueError: The file is damaged, or its rows have more fields than its header.
+    """
+    import pandas as pd
+
+    csv_width(source, compression)
+    return with_nulls(pd.read_csv(source, compression=compression, **CSV_OPTIONS))
+
+
+def csv_width(source: Any, compression: str | None) -> int:
+    """Return a CSV file's number of columns, and leave the file at its beginning.
+
+    Raises:
+        ValueError: The file is damaged, or its rows have more fields than its header.
+    """
+    import pandas as pd
+
+    # With a header, pandas takes the first of too many fields for an index, and shifts the others.
+    first = pd.read_csv(source, compression=compression, header=None, nrows=2)
+    if hasattr(source, "seek"):
+        source.seek(0)
+    return len(first.columns)
+
+
 def with_nulls(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a CSV file's whole frame with its nulls (csv_column)."""
     changed = {}

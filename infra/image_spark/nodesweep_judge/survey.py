@@ -12,7 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .layout import CSV_OPTIONS, add_partition, index_columns, with_index, with_nulls
+from . import layout
+from .layout import add_partition, index_columns, with_index
 from .reading import ReadError, Source, open_object
 from .request import S3Object
 
@@ -100,8 +101,7 @@ def read_csv(source: Source, item: S3Object) -> Any:
         ValueError: The file is damaged; any other error in UNREADABLE means the same.
     """
     compression = "gzip" if item.key.endswith(".gz") else None
-    source_file = open_object(source, item, in_order=True)
-    return with_nulls(pd.read_csv(source_file, compression=compression, **CSV_OPTIONS))
+    return layout.read_csv(open_object(source, item, in_order=True), compression)
 
 
 def read_columns(

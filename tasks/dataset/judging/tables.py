@@ -21,9 +21,10 @@ from nodesweep.infra.image_spark.nodesweep_judge.layout import (
     CSV_OPTIONS,
     add_partition,
     csv_column,
+    csv_width,
     partitions_of,
+    read_csv,
     with_index,
-    with_nulls,
 )
 
 if TYPE_CHECKING:
@@ -131,11 +132,8 @@ class SmallCsvTable:
         self.types: dict[str, tuple[str, str]] = {}
 
     def _frame(self) -> pd.DataFrame:
-        import pandas as pd
-
         if self._whole is None:
-            options = {"compression": self._file.compression, **CSV_OPTIONS}
-            self._whole = with_nulls(_call_reader(pd.read_csv, self._file.open(), **options))
+            self._whole = _call_reader(read_csv, self._file.open(), self._file.compression)
         return self._whole
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
@@ -176,10 +174,7 @@ class LargeCsvTable:
         import pandas as pd
 
         source, compression = self._file.open(), self._file.compression
-        header = _call_reader(pd.read_csv, source, nrows=0, compression=compression)
-        if not isinstance(source, Path):
-            source.seek(0)
-        rows = rows_per_block(len(header.columns))
+        rows = rows_per_block(_call_reader(csv_width, source, compression))
         blocks = {"chunksize": rows, "compression": compression, **CSV_OPTIONS}
         with _call_reader(pd.read_csv, source, **blocks) as reader:
             while (block := _call_reader(next, reader, None)) is not None:

@@ -278,6 +278,7 @@ CASES: dict[str, Case] = {
             "packed.csv.gz": gzip.compress(csv(a=[5, 12], b=["x", None], c=[0.5, 1.0]), mtime=0),
             "cut.csv.gz": gzip.compress(csv(a=[5] * 99, b=["x"] * 99, c=[0.5] * 99), mtime=0)[:-9],
             "text.csv.gz": b"a,b,c\n",
+            "comma.csv": b"a,b,c\n5,x,1,\n6,y,2,\n",
             "_temporary/0/a.csv": csv(a=[99], b=["never judged"], c=[1.0]),
         },
         (
