@@ -189,7 +189,7 @@ def _check_file(
         results = _judge(table, dataset)
         columns = [*table.columns, *table.hidden]
         if key is not None and set(dataset.unique_columns) <= set(columns):
-            key.add(name, partial(table.read, dataset.unique_columns))
+            key.add(name, partial(table.read_keys, dataset.unique_columns))
     except Unreadable as error:
         return unreadable_report(dataset, name, str(error))
     failed = {

@@ -21,9 +21,12 @@ from nodesweep.infra.image_spark.nodesweep_judge.layout import (
     CSV_OPTIONS,
     add_partition,
     csv_column,
+    csv_keys,
     csv_width,
+    parquet_keys,
     partitions_of,
     read_csv,
+    read_csv_text,
     with_index,
 )
 
@@ -110,6 +113,9 @@ class Table(Protocol):
             Unreadable: the reader cannot parse the file.
         """
 
+    def read_keys(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return all rows of the given columns, as read() does, but integers are exact."""
+
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """Return the bytes of memory that those columns take, estimated if unknown."""
 
@@ -139,6 +145,10 @@ class SmallCsvTable:
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
         """Return all rows of the given columns."""
         return add_partition(self._frame(), self._file.partition, columns)
+
+    def read_keys(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return all rows of the given columns; integers are exact."""
+        return _exact(self.read(columns), self._file)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """Return the estimated bytes of memory that those columns take."""
@@ -195,12 +205,26 @@ class LargeCsvTable:
         frame = pd.DataFrame({name: csv_column(_joined(its)) for name, its in pieces.items()})
         return add_partition(frame, self._file.partition, columns)
 
+    def read_keys(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return all rows of the given columns; integers are exact."""
+        return _exact(self.read(columns), self._file)
+
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """Return the bytes of memory that those columns took in the first pass."""
         return sum(self._bytes_of.get(name, self.rows * BYTES_PER_VALUE) for name in columns)
 
     def forget_rows(self) -> None:
         """Do nothing: no rows are held in memory."""
+
+
+def _exact(frame: pd.DataFrame, file: TableFile) -> pd.DataFrame:
+    """Return columns of a CSV file, with exact integers."""
+
+    def read_text(columns: list[str]) -> pd.DataFrame:
+        text: pd.DataFrame = _call_reader(read_csv_text, file.open(), file.compression, columns)
+        return text
+
+    return csv_keys(frame, read_text)
 
 
 def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
@@ -248,9 +272,17 @@ class ParquetTable:
         """Return all rows of the given columns."""
         import pandas as pd
 
-        own = [name for name in columns if name in self.columns or name in self._index]
+        own = self._own(columns)
         frame = with_index(_call_reader(pd.read_parquet, self._file.open(), columns=own))
         return add_partition(frame, self._file.partition, columns)
+
+    def read_keys(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return all rows of the given columns; integers are exact."""
+        frame = _call_reader(parquet_keys, self._file.open(), self._own(columns))
+        return add_partition(frame, self._file.partition, columns)
+
+    def _own(self, columns: Sequence[str]) -> list[str]:
+        return [name for name in columns if name in self.columns or name in self._index]
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """Return the estimated bytes of memory that those columns take."""

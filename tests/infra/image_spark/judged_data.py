@@ -388,6 +388,18 @@ CASES: dict[str, Case] = {
         kind="csv",
         unique_columns=("country", "day"),
     ),
+    **{
+        f"big keys of {kind}": Case(
+            {f"a.{kind}": write(a=[2**60, None]), f"b.{kind}": write(a=[2**60 + 1, 2**60])},
+            ONE_CHECK,
+            kind=kind,
+            unique_columns=("a",),
+        )
+        for kind, write in (
+            ("parquet", lambda a: parquet(None, a=pa.array(a, pa.int64()))),
+            ("csv", lambda a: csv(a=pd.array(a, "Int64"), b=1)),
+        )
+    },
     "times as keys": Case(
         {
             "a.parquet": parquet(None, a=[1, 2], t=pa.array([TIME, TIME], pa.timestamp("us"))),
