@@ -17,10 +17,14 @@ from .layout import add_partition, index_columns, with_index
 from .reading import ReadError, Source, open_object
 from .request import S3Object
 
-UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
-"""Errors that readers raise for a damaged file or a different file type.
+UNREADABLE = (
+    *(OSError, EOFError, ValueError, zlib.error, pa.ArrowException),
+    *(LookupError, OverflowError, TypeError),
+)
+"""Errors that readers raise for a damaged file, a different file type, or values pandas can't hold.
 
-pandas raises ValueErrors; a truncated .gz raises an EOFError.
+pandas raises ValueErrors, a LookupError for an unknown time zone or incomplete metadata, and an
+OverflowError for a date outside the years 1 to 9999; a truncated .gz raises an EOFError.
 """
 
 
@@ -49,7 +53,10 @@ def read_schema(arrow: str) -> pa.Schema:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, as a report shows it."""
-    return (str(error) or type(error).__name__).splitlines()[0]
+    text, name = str(error), type(error).__name__
+    if isinstance(error, LookupError):  # its text is only what is missing
+        text = f"{name}: {text}"
+    return (text or name).splitlines()[0]
 
 
 def survey(source: Source, item: S3Object, asked: Collection[str]) -> Surveyed:

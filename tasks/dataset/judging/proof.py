@@ -278,7 +278,8 @@ def inspect_file(source: Any, suite: Sequence[Expectation]) -> InspectedFile:
             proven |= {
                 index
                 for index, rule in asked.items()
-                if rule.holds(suite[index], facts[_column(suite[index])])
+                if (found := facts.get(_column(suite[index]))) is not None
+                and rule.holds(suite[index], found)
             }
         return InspectedFile(rows, columns, kept, column_types(schema), frozenset(proven))
 
@@ -303,12 +304,16 @@ def _rule_for(expectation: Any, schema: pa.Schema, columns: Sequence[Any]) -> _R
 
 
 def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[str, ColumnFacts]:
+    """Return the facts about the wanted columns, without those whose values Python can't hold."""
     facts = {name: ColumnFacts(file.schema_arrow.field(name).type) for name in wanted}
     if not facts:
         return facts
     for batch in file.iter_batches(ROWS_PER_BATCH, columns=list(facts), use_threads=False):
-        for name, column in facts.items():
-            column.add(batch.column(name), wanted[name])
+        for name, column in tuple(facts.items()):
+            try:
+                column.add(batch.column(name), wanted[name])
+            except OverflowError:  # a time outside Python's years; Great Expectations decides
+                del facts[name]
     return facts
 
 

@@ -9,7 +9,6 @@ A local file is opened by its path, an S3 object as a file object
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -327,14 +326,12 @@ def read_tables(
 
 def _call_reader(read: Any, *arguments: Any, **named: Any) -> Any:
     """Call a reader, and convert its errors about a malformed file to Unreadable."""
-    import pyarrow as pa
+    from nodesweep.infra.image_spark.nodesweep_judge.survey import UNREADABLE, first_line
 
     try:
         return read(*arguments, **named)
-    except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
-        # pandas' parsing errors are ValueErrors; a truncated .gz is an EOFError.
-        text = (str(error) or type(error).__name__).splitlines()[0]
-        raise Unreadable(text) from error
+    except UNREADABLE as error:
+        raise Unreadable(first_line(error)) from error
 
 
 class ColumnTypes:

@@ -227,6 +227,7 @@ CASES: dict[str, Case] = {
             "truncated.parquet": _NO_FOOTER,
             "nothing.parquet": b"",
             "damaged.parquet": bytes(_DAMAGED),
+            "zone.parquet": parquet(None, a=[1], t=pa.array([0], pa.timestamp("us", "GMT+8"))),
         },
         (*ONE_CHECK, check(NOT_NULL, column="b")),
         unique_columns=("a",),

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
@@ -235,6 +237,32 @@ def test_damaged_rows_behind_a_whole_footer_are_named(tmp_path: Path) -> None:
     file.write_bytes(content)
     (failure,) = check([file]).problems
     assert failure.message.startswith("a.parquet ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pa.table({"label": [1], "t": pa.array([0], pa.timestamp("us", "GMT+8"))}),
+        pa.table({"label": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}),
+        pa.table({"label": [1]}).replace_schema_metadata({"pandas": "{}"}),
+        pa.table({"label": [1]}).replace_schema_metadata({"pandas": "[]"}),
+    ],
+    ids=["time zone", "year", "metadata", "type of metadata"],
+)
+def test_a_table_that_pandas_cannot_hold_is_named(
+    tmp_path: Path, content: pa.Table, snapshot: SnapshotAssertion
+) -> None:
+    pq.write_table(content, tmp_path / "a.parquet")
+    (failure,) = check([tmp_path / "a.parquet"]).problems
+    assert failure.expectation == "readable" and failure.message == snapshot
+
+
+def test_a_time_that_python_cannot_hold_is_judged(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"label": pa.array([2**40], pa.timestamp("s"))}), file)
+    since = {**LABEL, "kwargs": {"column": "label", "min_value": "2026-01-01"}}
+    until = {**LABEL, "kwargs": {"column": "label", "max_value": "2026-01-01"}}
+    assert [failure.index for failure in check([file], since, until).problems] == [1]
 
 
 def test_column_that_changes_its_type_between_files(
