@@ -124,7 +124,6 @@ def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
     from great_expectations.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.metadata_types import FailureSeverity
     from great_expectations.expectations.registry import get_expectation_impl
-    from pydantic.v1 import ValidationError
 
     if not specs:
         raise InvalidExpectations(
@@ -145,7 +144,7 @@ def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
             problems.append(
                 f"{where}: no such expectation; nearest: {', '.join(_nearest_types(spec.type))}"
             )
-        except (ValidationError, TypeError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             problems.append(f"{where}: {_explain_arguments(error)}")
     if problems:
         raise InvalidExpectations(

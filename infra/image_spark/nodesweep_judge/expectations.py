@@ -15,7 +15,7 @@ LONGEST_TEXT = 200
 _REPORTED = frozenset(
     {
         *("unexpected_count", "unexpected_percent", "unexpected_percent_total"),
-        *("partial_unexpected_list", "observed_value", "details"),
+        *("missing_count", "partial_unexpected_list", "observed_value", "details"),
     }
 )
 
@@ -30,7 +30,6 @@ def build(checks: Sequence[Check]) -> list[Any]:
     from great_expectations.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.metadata_types import FailureSeverity
     from great_expectations.expectations.registry import get_expectation_impl
-    from pydantic.v1 import ValidationError
 
     built = []
     for position, check in enumerate(checks):
@@ -42,7 +41,7 @@ def build(checks: Sequence[Check]) -> list[Any]:
                     meta={"position": position},
                 )
             )
-        except (ExpectationNotFoundError, ValidationError, TypeError) as error:
+        except (ExpectationNotFoundError, TypeError, ValueError, OverflowError) as error:
             message = f"expectations[{check.index}] {check.type}: {error}"
             raise JudgeError("expectations", message) from error
     return built

@@ -136,6 +136,21 @@ def test_table_rules(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert messages == snapshot
 
 
+def test_strict_bounds_shares_and_digits_are_reported(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    file = table(tmp_path / "a.parquet", label=[None, 0, 9, 999999.9])
+    kwargs: list[dict[str, Any]] = [
+        {"min_value": 0, "max_value": 9, "strict_max": True},
+        {"min_value": 0, "strict_min": True},
+        {"max_value": 999999.8, "mostly": "0.9"},
+    ]
+    specs = [{**LABEL, "kwargs": {"column": "label", **some}} for some in kwargs]
+    null = {**NOT_NULL, "kwargs": {"column": "label", "mostly": 0.9}}
+    messages = [failure.message for failure in check([file], *specs, null).problems]
+    assert messages == snapshot
+
+
 def test_missing_column_is_critical_even_as_a_warning(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
@@ -257,6 +272,14 @@ def test_a_table_that_pandas_cannot_hold_is_named(
     assert failure.expectation == "readable" and failure.message == snapshot
 
 
+def test_text_that_is_not_utf8_is_unreadable_as_for_pandas(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"label": pa.array([b"\xff"]).view(pa.string())}), tmp_path / "a.parquet"
+    )
+    (failure,) = check([tmp_path / "a.parquet"], NOT_NULL).problems
+    assert failure.expectation == "readable"
+
+
 def test_a_time_that_python_cannot_hold_is_judged(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"label": pa.array([2**40], pa.timestamp("s"))}), file)
@@ -297,8 +320,9 @@ def test_bad_expectations_are_refused_together_before_any_file_is_read(
         "type": "expect_column_values_to_be_between",
         "kwargs": {"column": "label", "minimum": 0},
     }
+    huge = {**LABEL, "kwargs": {"column": "label", "max_value": 10**400}}
     with pytest.raises(InvalidExpectations) as error:
-        check([Path("/nowhere/a.parquet")], LABEL, typo, wrong)
+        check([Path("/nowhere/a.parquet")], LABEL, typo, wrong, huge)
     text = str(error.value)
     assert text == snapshot
     assert "nearest: expect_column_values_to_be_between" in text
