@@ -310,8 +310,11 @@ def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[st
         return facts
     for batch in file.iter_batches(ROWS_PER_BATCH, columns=list(facts), use_threads=False):
         for name, column in tuple(facts.items()):
+            values = batch.column(name)
+            if _is_text(column.type):
+                values.validate(full=True)  # pandas can't read invalid UTF-8
             try:
-                column.add(batch.column(name), wanted[name])
+                column.add(values, wanted[name])
             except OverflowError:  # a time outside Python's years; Great Expectations decides
                 del facts[name]
     return facts
