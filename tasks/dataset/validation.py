@@ -251,10 +251,20 @@ def _run_some(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig], chosen: Sequence[int]
 ) -> dict[int, ExpectationValidationResult]:
     """Return the results of the expectations at the `chosen` indices, by index."""
-    if not chosen:
-        return {}
-    results = _run_expectations(frame, [specs[index] for index in chosen])
-    return {chosen[index]: result for index, result in results.items()}
+    from great_expectations.core import ExpectationValidationResult
+
+    from nodesweep.infra.image_spark.nodesweep_judge.comparing import refused
+
+    checks = [(specs[index].type, specs[index].kwargs) for index in chosen]
+    found = {
+        chosen[position]: ExpectationValidationResult(success=False, exception_info=info, result={})
+        for position, info in refused(frame, checks).items()
+    }
+    left = [index for index in chosen if index not in found]
+    if not left:
+        return found
+    results = _run_expectations(frame, [specs[index] for index in left])
+    return found | {left[index]: result for index, result in results.items()}
 
 
 def _run_expectations(

@@ -348,6 +348,33 @@ def test_a_bound_that_is_no_time_of_the_column_is_refused(
     assert not on_pandas(case, case.good, tmp_path)
 
 
+@pytest.mark.parametrize("kind", [IN_SET, NOT_IN_SET, CONTAINS])
+@pytest.mark.parametrize("member", ["2026-01-03T00:00:00Z", T.replace(tzinfo=datetime.UTC)])
+def test_a_zone_in_a_set_is_refused_if_the_column_has_none(
+    kind: str, member: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": times("us")}), path)
+    asked = config(
+        kind,
+        {"value_set": ["2026-01-01", member]},
+        tmp_path,
+        expectations=[
+            {"type": kind, "kwargs": {"column": "a", "value_set": ["2026-01-01", member]}},
+            {"type": IN_SET, "kwargs": {"column": "a", "value_set": ISO}},
+        ],
+    )
+    [failure] = validate_dataset([path], asked, now=NOW).failures
+    assert failure.index == 0 and "has a time zone" in failure.message
+    checks = [
+        Check(at, spec.type, spec.kwargs, "critical", ("a",), False)
+        for at, spec in enumerate(asked.expectations)
+    ]
+    found = judge_on_pandas(pd.read_parquet(path), checks)
+    assert found[1] is None and found[0] is not None
+    assert "has a time zone" in str(found[0]["exception_info"])
+
+
 @pytest.mark.parametrize(
     "texts", [["2026-01-01", "soon"], ["2026-01-01T00:00:00+01:00", "2026-01-01T00:00:00+02:00"]]
 )
