@@ -138,8 +138,14 @@ def index_columns(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name not in frame.columns]
 
 
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a Parquet file's frame with the file's names, which pandas may restore as numbers."""
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
+
+
 def with_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with its index as columns, after the others."""
+    """Return a Parquet file's frame with its index as columns, after the others."""
+    frame = named(frame)
     names = index_columns(frame)
     if not names:
         return frame

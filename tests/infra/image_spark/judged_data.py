@@ -61,9 +61,8 @@ def parquet(rows_per_group: int | None = None, **columns: Any) -> bytes:
     return out.getvalue()
 
 
-def _indexed() -> bytes:
+def _written(frame: pd.DataFrame) -> bytes:
     out = io.BytesIO()
-    frame = pd.DataFrame({"v": [1, 2]}, index=pd.Index([10, 20], name="id"))
     frame.to_parquet(out)
     return out.getvalue()
 
@@ -173,7 +172,7 @@ MIXED_BAD = {
     "view": pa.array(["z"]),
     "lists": pa.array([None], pa.list_(pa.float32())),
 }
-INDEXED = _indexed()
+INDEXED = _written(pd.DataFrame({"v": [1, 2]}, index=pd.Index([10, 20], name="id")))
 
 SPREAD = parquet(None, a=pa.array([5], pa.int64()), b=pa.array([1.5]))
 _NO_FOOTER = parquet(None, a=[1], b=[1.0])[:-4] + b"gone"
@@ -401,6 +400,11 @@ CASES: dict[str, Case] = {
             ("csv", lambda a: csv(a=pd.array(a, "Int64"), b=1)),
         )
     },
+    "numbers as names": Case(
+        {"a.parquet": _written(pd.DataFrame({0: [1, 2], 1: [3, 3]}))},
+        (check(NOT_NULL, column="0"), check(BETWEEN, column="1", max_value=2)),
+        unique_columns=("0",),
+    ),
     "times as keys": Case(
         {
             "a.parquet": parquet(None, a=[1, 2], t=pa.array([TIME, TIME], pa.timestamp("us"))),

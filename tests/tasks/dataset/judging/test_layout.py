@@ -138,6 +138,14 @@ def test_an_index_that_is_not_in_the_file_is_no_column(tmp_path: Path) -> None:
     assert len(judged(tmp_path, spec(NOT_NULL, "id")).failures) == 2
 
 
+def test_numbers_as_names_of_columns_are_texts(tmp_path: Path) -> None:
+    put(tmp_path, {"a.parquet": pd.DataFrame({0: [1, 2], 1: [3, 3]})})
+    specs = [spec(NOT_NULL, "0"), spec(BETWEEN, "1", max_value=2), spec(BETWEEN, "0", max_value=2)]
+    specs.append(spec("expect_table_columns_to_match_ordered_list", column_list=["0", "1"]))
+    specs.append(spec("expect_table_row_count_to_be_between", min_value=1))
+    assert [it.index for it in judged(tmp_path, *specs, unique_columns=["0"]).failures] == [1]
+
+
 AGGREGATES = [
     *(
         spec(f"expect_column_{which}_to_be_between", "v", min_value=1, max_value=9)
