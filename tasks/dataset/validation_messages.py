@@ -197,7 +197,7 @@ def _examples(values: Any) -> tuple[Example, ...]:
 
 def _show(value: Any) -> str:
     """Format a value, truncated if long; 11.0 becomes 11, since a column with nulls has floats."""
-    text = f"{value:.15g}" if isinstance(value, float) else str(value)
+    text = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
     return text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…"
 
 

@@ -144,6 +144,7 @@ def test_strict_bounds_shares_and_digits_are_reported(
         {"min_value": 0, "max_value": 9, "strict_max": True},
         {"min_value": 0, "strict_min": True},
         {"max_value": 999999.8, "mostly": "0.9"},
+        {"max_value": 0.1 + 0.2, "mostly": 0.9},
     ]
     specs = [{**LABEL, "kwargs": {"column": "label", **some}} for some in kwargs]
     null = {**NOT_NULL, "kwargs": {"column": "label", "mostly": 0.9}}
