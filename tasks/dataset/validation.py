@@ -124,7 +124,6 @@ def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
     from great_expectations.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.metadata_types import FailureSeverity
     from great_expectations.expectations.registry import get_expectation_impl
-    from pydantic.v1 import ValidationError
 
     if not specs:
         raise InvalidExpectations(
@@ -145,7 +144,7 @@ def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
             problems.append(
                 f"{where}: no such expectation; nearest: {', '.join(_nearest_types(spec.type))}"
             )
-        except (ValidationError, TypeError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             problems.append(f"{where}: {_explain_arguments(error)}")
     if problems:
         raise InvalidExpectations(
@@ -189,7 +188,7 @@ def _check_file(
         results = _judge(table, dataset)
         columns = [*table.columns, *table.hidden]
         if key is not None and set(dataset.unique_columns) <= set(columns):
-            key.add(name, partial(table.read, dataset.unique_columns))
+            key.add(name, partial(table.read_keys, dataset.unique_columns))
     except Unreadable as error:
         return unreadable_report(dataset, name, str(error))
     failed = {
@@ -252,10 +251,20 @@ def _run_some(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig], chosen: Sequence[int]
 ) -> dict[int, ExpectationValidationResult]:
     """Return the results of the expectations at the `chosen` indices, by index."""
-    if not chosen:
-        return {}
-    results = _run_expectations(frame, [specs[index] for index in chosen])
-    return {chosen[index]: result for index, result in results.items()}
+    from great_expectations.core import ExpectationValidationResult
+
+    from nodesweep.infra.image_spark.nodesweep_judge.comparing import refused
+
+    checks = [(specs[index].type, specs[index].kwargs) for index in chosen]
+    found = {
+        chosen[position]: ExpectationValidationResult(success=False, exception_info=info, result={})
+        for position, info in refused(frame, checks).items()
+    }
+    left = [index for index in chosen if index not in found]
+    if not left:
+        return found
+    results = _run_expectations(frame, [specs[index] for index in left])
+    return found | {left[index]: result for index, result in results.items()}
 
 
 def _run_expectations(

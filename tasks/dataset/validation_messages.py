@@ -68,11 +68,14 @@ def describe(
             else ""
         )
         allowed = (
-            f" (allowed: {100 * (1 - spec.kwargs['mostly']):g}%)" if "mostly" in spec.kwargs else ""
+            f" (allowed: {100 * (1 - float(spec.kwargs['mostly'])):g}%)"
+            if "mostly" in spec.kwargs
+            else ""
         )
-        sentence = (
-            f"{details['unexpected_count']} of {rows} rows {_rule(spec, 'violate')}{allowed}{shown}"
-        )
+        # `mostly` is a share of the values that are not null.
+        nulls = details.get("missing_count") or 0 if allowed else 0
+        of = f"{rows - nulls} non-null rows" if nulls else f"{rows} rows"
+        sentence = f"{details['unexpected_count']} of {of} {_rule(spec, 'violate')}{allowed}{shown}"
     else:
         sentence = f"{_rule(spec, 'not met:')}{_observed(details)}"
     return Finding(column=column, examples=examples, message=f"{subject}: {sentence} (file {file})")
@@ -113,9 +116,12 @@ _NAMED_ELSEWHERE = frozenset({"column", "column_A", "column_B", "column_list", "
 
 def _limits(kwargs: Mapping[str, Any]) -> str:
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
-    if low is None:
-        return f"at most {_show(high)}"
-    return f"at least {_show(low)}" if high is None else f"between {_show(low)} and {_show(high)}"
+    strict = kwargs.get("strict_min"), kwargs.get("strict_max")
+    if low is not None and high is not None and not any(strict):
+        return f"between {_show(low)} and {_show(high)}"
+    above = "" if low is None else f"{'more than' if strict[0] else 'at least'} {_show(low)}"
+    below = "" if high is None else f"{'less than' if strict[1] else 'at most'} {_show(high)}"
+    return " and ".join(filter(None, (above, below)))
 
 
 _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -191,7 +197,7 @@ def _examples(values: Any) -> tuple[Example, ...]:
 
 def _show(value: Any) -> str:
     """Format a value, truncated if long; 11.0 becomes 11, since a column with nulls has floats."""
-    text = f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+    text = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
     return text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…"
 
 

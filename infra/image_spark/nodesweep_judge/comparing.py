@@ -63,6 +63,35 @@ def comparable(
     return (frame.assign(**added) if added else frame), every
 
 
+def refused(
+    frame: pd.DataFrame, checks: Sequence[tuple[str, Mapping[str, Any]]]
+) -> dict[int, dict[str, Any]]:
+    """Return, by position, the exception info of checks whose set has a time zone but column none.
+
+    Great Expectations would find no member in the column, and rejects such bounds itself.
+    """
+    found = {}
+    for position, (kind, kwargs) in enumerate(checks):
+        sets = [("column", kwargs.get("value_set"))] if kind in _SETS else []
+        if kind == _PAIRS:
+            pairs = kwargs.get("value_pairs_set") or ()
+            sides = [[it for pair in pairs for it in list(pair)[at : at + 1]] for at in range(2)]
+            sets = [("column_A", sides[0]), ("column_B", sides[1])]
+        for name, members in sets:
+            column = _column(frame, kwargs.get(name))
+            if column is None or column.dtype.kind != "M" or getattr(column.dtype, "tz", None):
+                continue
+            zoned = [it for it in members or () if _has_zone(it)]
+            if zoned:
+                message = f"{zoned[0]!s} has a time zone, but the column has none; remove it"
+                found[position] = {"raised_exception": True, "exception_message": message}
+    return found
+
+
+def _has_zone(value: Any) -> bool:
+    return _moment(value, None) is None and _moment(value, "UTC") is not None
+
+
 def _converted(frame: pd.DataFrame, kind: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kwargs that change: converted values, and converted columns instead of names."""
     found: dict[str, Any] = {}
@@ -181,10 +210,10 @@ def _kind(column: pd.Series) -> str:
     dtype = column.dtype
     if dtype.kind == "M":
         return "time"
-    if dtype.kind in "iu":
-        return "whole"
     if dtype.kind == "f" and isinstance(dtype, np.dtype) and dtype.itemsize < 8:
         return "single"
+    if dtype.kind in "iuf":  # a null makes a column of integers float64
+        return "whole"
     if dtype.kind != "O":
         return ""
     inferred = pd.api.types.infer_dtype(column, skipna=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .comparing import comparable
+from .comparing import comparable, refused
 from .request import Check, JudgeError
 
 LONGEST_TEXT = 200
@@ -15,7 +15,7 @@ LONGEST_TEXT = 200
 _REPORTED = frozenset(
     {
         *("unexpected_count", "unexpected_percent", "unexpected_percent_total"),
-        *("partial_unexpected_list", "observed_value", "details"),
+        *("missing_count", "partial_unexpected_list", "observed_value", "details"),
     }
 )
 
@@ -30,7 +30,6 @@ def build(checks: Sequence[Check]) -> list[Any]:
     from great_expectations.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.metadata_types import FailureSeverity
     from great_expectations.expectations.registry import get_expectation_impl
-    from pydantic.v1 import ValidationError
 
     built = []
     for position, check in enumerate(checks):
@@ -42,7 +41,7 @@ def build(checks: Sequence[Check]) -> list[Any]:
                     meta={"position": position},
                 )
             )
-        except (ExpectationNotFoundError, ValidationError, TypeError) as error:
+        except (ExpectationNotFoundError, TypeError, ValueError, OverflowError) as error:
             message = f"expectations[{check.index}] {check.type}: {error}"
             raise JudgeError("expectations", message) from error
     return built
@@ -135,9 +134,16 @@ def judge_on_pandas(frame: Any, checks: Sequence[Check]) -> dict[int, dict[str, 
         frame: The rows to validate, a pandas DataFrame.
         checks: The checks; one without a result is missing from the return value.
     """
+    found: dict[int, dict[str, Any] | None] = {
+        checks[position].index: {"result": {}, "exception_info": info}
+        for position, info in refused(frame, [(it.type, it.kwargs) for it in checks]).items()
+    }
+    checks = [check for check in checks if check.index not in found]
+    if not checks:
+        return found
     frame, every = comparable(frame, [(check.type, check.kwargs) for check in checks])
     checks = [replace(check, kwargs=kwargs) for check, kwargs in zip(checks, every, strict=True)]
-    return {
+    return found | {
         checks[position].index: None if result.success else _reported(result)
         for position, result in _run_on_pandas(frame, checks)
     }

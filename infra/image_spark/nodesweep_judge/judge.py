@@ -124,14 +124,14 @@ class _Judge:
         return found
 
     def _survey(self) -> dict[S3Object, Surveyed]:
-        source, key = self._source, self._request.unique_columns
+        source = self._source
         asked = {
             str(check.kwargs.get("column"))
             for check in self._request.checks
             if check.type in PROVABLE - NEEDS_NO_VALUE
         }
         objects = self._request.objects
-        found = self._map(lambda item: survey(source, item, asked, key), objects)
+        found = self._map(lambda item: survey(source, item, asked), objects)
         return dict(zip(objects, found, strict=True))
 
     def _prove(

@@ -65,7 +65,7 @@ def judge_parquet(
     results: dict[int, dict[str, Any] | None] = {}
     try:
         for group in groups:
-            frame = read_columns(source, item, True, _needed(group, columns), partition)
+            frame = read_columns(source, item, _needed(group, columns), partition)
             results |= judge_on_pandas(frame, group)
     except ReadError:
         raise

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from .layout import joined_keys
 from .proving import Slice, as_rows, batches_of, from_rows, slices_of
 from .reading import Source
 from .request import JudgeError, Request, S3Object
-from .survey import Surveyed, read_columns, read_schema
+from .survey import Surveyed, read_keys, read_schema
 
 MAX_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 80
@@ -269,7 +270,7 @@ def _key_batches(
             ]
             yield pa.RecordBatch.from_arrays(arrays, columns)
         return
-    frame = read_columns(source, one.item, False, columns, constants)
+    frame = read_keys(source, one.item, False, columns, constants)
     arrays = [_csv_texts(frame[column]) for column in columns]
     yield pa.RecordBatch.from_arrays(arrays, columns)
 
@@ -299,15 +300,15 @@ def _shown(
 ) -> list[str]:
     """Return the keys of these rows as they would look if all files were one DataFrame.
 
-    There, an integer column becomes float if it is float in any file or contains a null.
+    There, an integer column becomes float if it is float in any file.
     """
     columns = list(request.unique_columns)
     alike: dict[Any, S3Object] = {}
     for item, found in files.items():
-        alike.setdefault((found.arrow, found.key_nulls) if found.arrow else item, item)
+        alike.setdefault(found.arrow or item, item)
     wanted = {request.objects[index] for index, _ in positions}
     frames = {
-        item: read_columns(
+        item: read_keys(
             source,
             item,
             request.is_parquet,
@@ -319,5 +320,5 @@ def _shown(
     }
     parts = [frame.iloc[:1] for frame in frames.values()]
     parts += [frames[request.objects[index]].iloc[[row]] for index, row in positions]
-    rows = pd.concat(parts, ignore_index=True).iloc[-len(positions) :].to_numpy()
+    rows = joined_keys(parts).iloc[-len(positions) :].astype(object).to_numpy()
     return [", ".join(str(value) for value in key)[:MAX_EXAMPLE_CHARACTERS] for key in rows]

@@ -138,8 +138,14 @@ def index_columns(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name not in frame.columns]
 
 
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a Parquet file's frame with the file's names, which pandas may restore as numbers."""
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
+
+
 def with_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with its index as columns, after the others."""
+    """Return a Parquet file's frame with its index as columns, after the others."""
+    frame = named(frame)
     names = index_columns(frame)
     if not names:
         return frame
@@ -169,6 +175,99 @@ def csv_column(column: pd.Series) -> pd.Series:
         return pd.to_numeric(values)
     except (ValueError, TypeError):
         return column
+
+
+def read_csv(source: Any, compression: str | None) -> pd.DataFrame:
+    """Return a CSV file (a path, or an open file at its beginning) with its nulls (csv_column).
+
+    Raises:
+        ValueError: The file is damaged, or its rows have more fields than its header.
+    """
+    import pandas as pd
+
+    csv_width(source, compression)
+    return with_nulls(pd.read_csv(source, compression=compression, **CSV_OPTIONS))
+
+
+def csv_width(source: Any, compression: str | None) -> int:
+    """Return a CSV file's number of columns, and leave the file at its beginning.
+
+    Raises:
+        ValueError: The file is damaged, or its rows have more fields than its header.
+    """
+    import pandas as pd
+
+    # With a header, pandas takes the first of too many fields for an index, and shifts the others.
+    first = pd.read_csv(source, compression=compression, header=None, nrows=2)
+    if hasattr(source, "seek"):
+        source.seek(0)
+    return len(first.columns)
+
+
+def csv_keys(frame: pd.DataFrame, read_text: Callable[[list[str]], pd.DataFrame]) -> pd.DataFrame:
+    """Return columns of a CSV file, with exact integers where nulls made them floats.
+
+    Args:
+        frame: The columns as read_csv() returns them.
+        read_text: Returns columns of the file as strings.
+    """
+    import pandas as pd
+
+    rounded = {
+        str(name)
+        for name, column in frame.items()
+        if column.dtype.kind == "f" and column.isna().any()
+    }
+    if not rounded:
+        return frame
+    texts, exact = read_text(sorted(rounded)), {}
+    for name in rounded:
+        text = texts[name]
+        numbers = pd.to_numeric(text[~text.isin(_NULL_WORDS)].dropna())  # not exact with nulls
+        if numbers.empty or numbers.dtype.kind in "iu":
+            kind = "UInt64" if numbers.dtype.kind == "u" else "Int64"
+            exact[name] = numbers.astype(kind).reindex(text.index)
+    return frame.assign(**exact)
+
+
+def read_csv_text(source: Any, compression: str | None, columns: list[str]) -> pd.DataFrame:
+    """Return columns of a CSV file as strings, without a value for empty fields."""
+    import pandas as pd
+
+    options = {"compression": compression, "usecols": columns, "dtype": str, **CSV_OPTIONS}
+    return pd.read_csv(source, **options)
+
+
+def parquet_keys(source: Any, columns: Sequence[str]) -> pd.DataFrame:
+    """Return columns of a Parquet file, or of its index, with integers exact next to nulls."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import pyarrow.types as types
+
+    def nullable(kind: pa.DataType) -> Any:
+        if types.is_integer(kind):
+            return pd.UInt64Dtype() if types.is_uint64(kind) else pd.Int64Dtype()
+        return None
+
+    with pq.ParquetFile(source) as file:
+        table = file.read(columns=list(columns))
+    for at, one in enumerate(table.schema):
+        if types.is_dictionary(one.type):
+            table = table.set_column(at, one.name, table[at].cast(one.type.value_type))
+    return table.to_pandas(types_mapper=nullable, ignore_metadata=True)
+
+
+def joined_keys(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all frames; where types differ, all nulls are None, and thus equal."""
+    import pandas as pd
+
+    rows = pd.concat(frames, ignore_index=True)
+    for at, kind in enumerate(rows.dtypes):
+        if pd.api.types.is_object_dtype(kind):
+            column = rows.iloc[:, at]
+            rows.isetitem(at, column.where(column.notna(), None))
+    return rows
 
 
 def with_nulls(frame: pd.DataFrame) -> pd.DataFrame:

@@ -134,6 +134,7 @@ def _reader(
         for one in from_rows(batches):
             try:
                 for batch in batches_of(source, one, columns):
+                    batch.validate(full=True)  # pandas can't read invalid UTF-8
                     values = [convert(batch.column(name)) for name, convert in conversions]
                     yield batch_of(values, pa.nulls(batch.num_rows, pa.bool_()), one)
             except ReadError:

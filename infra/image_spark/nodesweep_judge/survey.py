@@ -12,14 +12,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .layout import CSV_OPTIONS, add_partition, index_columns, with_index, with_nulls
+from . import layout
+from .layout import add_partition, index_columns, named, with_index
 from .reading import ReadError, Source, open_object
 from .request import S3Object
 
-UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
-"""Errors that readers raise for a damaged file or a different file type.
+UNREADABLE = (
+    *(OSError, EOFError, ValueError, zlib.error, pa.ArrowException),
+    *(LookupError, OverflowError, TypeError),
+)
+"""Errors that readers raise for a damaged file, a different file type, or values pandas can't hold.
 
-pandas raises ValueErrors; a truncated .gz raises an EOFError.
+pandas raises ValueErrors, a LookupError for an unknown time zone or incomplete metadata, and an
+OverflowError for a date outside the years 1 to 9999; a truncated .gz raises an EOFError.
 """
 
 
@@ -39,8 +44,6 @@ class Surveyed:
     """Columns that pandas turns into its index."""
     arrow: str | None = None
     valued: frozenset[str] = frozenset()
-    key_nulls: tuple[bool, ...] = ()
-    """For each key column, True if it may hold a null."""
 
 
 def read_schema(arrow: str) -> pa.Schema:
@@ -50,12 +53,13 @@ def read_schema(arrow: str) -> pa.Schema:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, as a report shows it."""
-    return (str(error) or type(error).__name__).splitlines()[0]
+    text, name = str(error), type(error).__name__
+    if isinstance(error, LookupError):  # its text is only what is missing
+        text = f"{name}: {text}"
+    return (text or name).splitlines()[0]
 
 
-def survey(
-    source: Source, item: S3Object, asked: Collection[str], key: Collection[str]
-) -> Surveyed:
+def survey(source: Source, item: S3Object, asked: Collection[str]) -> Surveyed:
     """Read an object's footer.
 
     Raises:
@@ -63,19 +67,19 @@ def survey(
     """
     try:
         with pq.ParquetFile(open_object(source, item)) as file:
-            return _describe(file, asked, key)
+            return _describe(file, asked)
     except ReadError:
         raise
     except UNREADABLE as error:
         return Surveyed(first_line(error))
 
 
-def _describe(file: pq.ParquetFile, asked: Collection[str], key: Collection[str]) -> Surveyed:
+def _describe(file: pq.ParquetFile, asked: Collection[str]) -> Surveyed:
     schema, metadata = file.schema_arrow, file.metadata
-    empty = schema.empty_table().to_pandas()
-    columns, index = tuple(map(str, empty.columns)), tuple(index_columns(empty))
+    empty = named(schema.empty_table().to_pandas())
+    columns, index = tuple(empty.columns), tuple(index_columns(empty))
     groups = tuple(metadata.row_group(number).num_rows for number in range(file.num_row_groups))
-    valued, nullable = set(), set()
+    valued = set()
     for number in range(file.num_row_groups):
         group = metadata.row_group(number)
         for position in range(group.num_columns):
@@ -84,12 +88,8 @@ def _describe(file: pq.ParquetFile, asked: Collection[str], key: Collection[str]
             name = chunk.path_in_schema
             if name in asked and facts is not None and facts.has_min_max:
                 valued.add(name)
-            if name in key and not (facts and facts.has_null_count and facts.null_count == 0):
-                nullable.add(name)
     plain = base64.b64encode(schema.remove_metadata().serialize()).decode()
-    nulls = tuple(name in nullable for name in key)
-    rows = metadata.num_rows
-    return Surveyed(None, rows, groups, columns, index, plain, frozenset(valued), nulls)
+    return Surveyed(None, metadata.num_rows, groups, columns, index, plain, frozenset(valued))
 
 
 def read_csv(source: Source, item: S3Object) -> Any:
@@ -99,27 +99,48 @@ def read_csv(source: Source, item: S3Object) -> Any:
         ReadError: The object was deleted or replaced, or access is denied.
         ValueError: The file is damaged; any other error in UNREADABLE means the same.
     """
-    compression = "gzip" if item.key.endswith(".gz") else None
-    source_file = open_object(source, item, in_order=True)
-    return with_nulls(pd.read_csv(source_file, compression=compression, **CSV_OPTIONS))
+    return layout.read_csv(open_object(source, item, in_order=True), _compression(item))
+
+
+def _compression(item: S3Object) -> str | None:
+    return "gzip" if item.key.endswith(".gz") else None
 
 
 def read_columns(
+    source: Source, item: S3Object, columns: Sequence[str], partition: Mapping[str, Any]
+) -> Any:
+    """Return columns of a Parquet file as pandas reads them, or of its partition.
+
+    Raises:
+        ReadError: The object was deleted or replaced, or access is denied.
+        ValueError: The file is damaged; any other error in UNREADABLE means the same.
+    """
+    own = [name for name in columns if name not in partition]
+    frame = with_index(pd.read_parquet(open_object(source, item), columns=own))
+    return add_partition(frame, partition, columns)
+
+
+def read_keys(
     source: Source,
     item: S3Object,
     is_parquet: bool,
     columns: Sequence[str],
     partition: Mapping[str, Any],
 ) -> Any:
-    """Return columns of a file as pandas reads them, or of its partition.
+    """Return columns of a file, or of its partition, with exact integers.
 
     Raises:
         ReadError: The object was deleted or replaced, or access is denied.
         ValueError: The file is damaged; any other error in UNREADABLE means the same.
     """
+    own = [name for name in columns if name not in partition]
+
+    def read_text(names: list[str]) -> pd.DataFrame:
+        file = open_object(source, item, in_order=True)
+        return layout.read_csv_text(file, _compression(item), names)
+
     if is_parquet:
-        own = [name for name in columns if name not in partition]
-        frame = with_index(pd.read_parquet(open_object(source, item), columns=own))
+        frame = layout.parquet_keys(open_object(source, item), own)
     else:
-        frame = read_csv(source, item)
+        frame = layout.csv_keys(read_csv(source, item)[own], read_text)
     return add_partition(frame, partition, columns)

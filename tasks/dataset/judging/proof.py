@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from nodesweep.infra.image_spark.nodesweep_judge.comparing import as_decimal, as_single
-from nodesweep.infra.image_spark.nodesweep_judge.layout import index_columns
+from nodesweep.infra.image_spark.nodesweep_judge.layout import index_columns, named
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
@@ -257,7 +257,7 @@ def inspect_file(source: Any, suite: Sequence[Expectation]) -> InspectedFile:
     """
     with pq.ParquetFile(source, buffer_size=READ_BUFFER_BYTES) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
-        columns = schema.empty_table().to_pandas()
+        columns = named(schema.empty_table().to_pandas())
         kept, names = index_columns(columns), list(columns.columns)
         proven = {
             index
@@ -278,7 +278,8 @@ def inspect_file(source: Any, suite: Sequence[Expectation]) -> InspectedFile:
             proven |= {
                 index
                 for index, rule in asked.items()
-                if rule.holds(suite[index], facts[_column(suite[index])])
+                if (found := facts.get(_column(suite[index]))) is not None
+                and rule.holds(suite[index], found)
             }
         return InspectedFile(rows, columns, kept, column_types(schema), frozenset(proven))
 
@@ -303,12 +304,19 @@ def _rule_for(expectation: Any, schema: pa.Schema, columns: Sequence[Any]) -> _R
 
 
 def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[str, ColumnFacts]:
+    """Return the facts about the wanted columns, without those whose values Python can't hold."""
     facts = {name: ColumnFacts(file.schema_arrow.field(name).type) for name in wanted}
     if not facts:
         return facts
     for batch in file.iter_batches(ROWS_PER_BATCH, columns=list(facts), use_threads=False):
-        for name, column in facts.items():
-            column.add(batch.column(name), wanted[name])
+        for name, column in tuple(facts.items()):
+            values = batch.column(name)
+            if _is_text(column.type):
+                values.validate(full=True)  # pandas can't read invalid UTF-8
+            try:
+                column.add(values, wanted[name])
+            except OverflowError:  # a time outside Python's years; Great Expectations decides
+                del facts[name]
     return facts
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numbers
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from nodesweep.infra.image_spark.nodesweep_judge.layout import joined_keys
 
 Hashes = npt.NDArray[np.uint64]
 EXAMPLES_KEPT = 5
@@ -50,7 +52,8 @@ class RepeatedRows:
     """A search for rows that repeat across files, in bounded memory."""
 
     def __init__(self, columns: Sequence[str], max_bytes: int) -> None:
-        self._columns, self._max_held_bytes = list(columns), max_bytes // 4
+        self._columns, self._max_bytes = list(columns), max_bytes
+        self._max_held_bytes = max_bytes // 4
         self._rows = 0
         self._files: list[tuple[str, Callable[[], pd.DataFrame]]] = []
         self._heads: list[pd.DataFrame] = []
@@ -60,6 +63,7 @@ class RepeatedRows:
         self._most_compared = 1
         """The number of rows that fit into the allowed memory."""
         self._hashes = SortedHashes(max_bytes)
+        self._rounded: list[str] = []
 
     def add(self, file: str, read: Callable[[], pd.DataFrame]) -> None:
         """Add the rows of a file; errors raised by `read` propagate."""
@@ -89,10 +93,15 @@ class RepeatedRows:
                 frame.assign(**{_FILE: file})
                 for (file, _), frame in zip(self._files, self._held, strict=True)
             ]
-            rows = pd.concat(frames, ignore_index=True)
+            rows = joined_keys(frames)
             repeated = rows[rows.duplicated(subset=self._columns, keep=False)]
             surplus = int(rows.duplicated(subset=self._columns).sum())
             return self._found(surplus, repeated, set(repeated[_FILE]))
+        self._rounded = self._find_rounded()
+        if self._rounded:  # the hashes so far are of exact integers
+            self._hashes = SortedHashes(self._max_bytes)
+            for _, read in self._files:
+                self._hashes.add(row_hashes(read(), self._rounded))
         surplus, firsts, files = 0, [], set[str]()
         for wanted in self._hashes.repeated(self._most_compared):
             its_surplus, its_rows = self._compare(wanted)
@@ -102,6 +111,16 @@ class RepeatedRows:
         if not surplus:
             return None
         return self._found(surplus, pd.concat(firsts).sort_values(_POSITION), files)
+
+    def _find_rounded(self) -> list[str]:
+        """Return the columns of integers that are compared as floats, like those of other files."""
+        kinds = joined_keys(self._heads).dtypes
+        return [
+            name
+            for name in self._columns
+            if pd.api.types.is_float_dtype(kinds[name])
+            and any(pd.api.types.is_integer_dtype(head[name].dtype) for head in self._heads)
+        ]
 
     def _compare(self, wanted: Hashes) -> tuple[int, pd.DataFrame]:
         """Compare the rows with these hashes by value.
@@ -113,7 +132,7 @@ class RepeatedRows:
         firsts, count, position = [], 0, 0
         for file, read in self._files:
             frame = read()
-            at = np.flatnonzero(_is_in(row_hashes(frame), wanted))
+            at = np.flatnonzero(_is_in(row_hashes(frame, self._rounded), wanted))
             some = frame.iloc[at]
             some = some.assign(**{_FILE: file, _POSITION: at + position, _AGAIN: False})
             some[_AGAIN] = some.duplicated(subset=self._columns, keep=False)
@@ -121,7 +140,7 @@ class RepeatedRows:
             count += len(some)
             position += len(frame)
         heads = sum(map(len, self._heads))
-        rows = pd.concat([*self._heads, *firsts], ignore_index=True).iloc[heads:]
+        rows = joined_keys([*self._heads, *firsts]).iloc[heads:]
         is_alone = ~rows.duplicated(subset=self._columns, keep=False) & ~rows[_AGAIN].astype(bool)
         distinct = int((~rows.duplicated(subset=self._columns)).sum())
         return count - distinct, rows[~is_alone]
@@ -129,20 +148,24 @@ class RepeatedRows:
     def _found(self, surplus: int, repeated: pd.DataFrame, files: set[str]) -> Repeats | None:
         if not surplus:
             return None
-        examples = repeated[self._columns].drop_duplicates().to_numpy()[:EXAMPLES_KEPT]
+        examples = repeated[self._columns].drop_duplicates().astype(object).to_numpy()
         return Repeats(
             surplus,
             self._rows,
-            tuple(tuple(example) for example in examples),
+            tuple(tuple(example) for example in examples[:EXAMPLES_KEPT]),
             tuple(sorted(files)[:FILES_NAMED]),
         )
 
 
-def row_hashes(frame: pd.DataFrame) -> Hashes:
-    """Return a hash of each row; rows equal in pandas have the same hash, regardless of type."""
+def row_hashes(frame: pd.DataFrame, rounded: Collection[str] = ()) -> Hashes:
+    """Return a hash of each row; rows equal in pandas have the same hash, regardless of type.
+
+    Integers in the columns `rounded` are compared as floats.
+    """
     mixed = np.zeros(len(frame), dtype=np.uint64)
     for name in frame.columns:
-        mixed = _mixed(mixed ^ _column_hashes(frame[name]))
+        column = frame[name].astype("Float64") if name in rounded else frame[name]
+        mixed = _mixed(mixed ^ _column_hashes(column))
     return mixed
 
 
@@ -155,13 +178,17 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def _column_hashes(column: pd.Series) -> Hashes:
-    """Return a hash of each value; numbers are hashed as float64, regardless of their type."""
+    """Return a hash of each value; equal numbers of any types have the same hash."""
     kind = column.dtype
     if pd.api.types.is_numeric_dtype(kind):
         if pd.api.types.is_complex_dtype(kind):
             column = pd.Series(np.real(column.to_numpy()))
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         bits = (values + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
+        is_large = _is_large(values)
+        if is_large.any():
+            large = column[is_large].to_numpy(dtype=np.int64)
+            bits[is_large] = large.view(np.uint64)
         return np.where(np.isnan(values), _NOTHING, bits)
     found = np.empty(len(column), dtype=np.uint64)
     for begin in range(0, len(column), _STEP):
@@ -176,13 +203,18 @@ def _column_hashes(column: pd.Series) -> Hashes:
     return found
 
 
+def _is_large(values: Any) -> Any:
+    """Return True for floats, or roundings of integers, that are hashed as 64-bit integers."""
+    return (abs(values) >= 2.0**53) & (abs(values) < 2.0**63)
+
+
 def _value_hash(value: Any) -> int:
     if isinstance(value, _NUMBERS):
         try:
-            real = complex(value).real + 0.0
+            real = float(value.real) + 0.0
         except OverflowError:
             return hash(value)
-        return int(np.float64(real).view(np.int64))
+        return int(value.real) if _is_large(real) else int(np.float64(real).view(np.int64))
     try:
         return hash(value)
     except TypeError:  # not hashable, such as a list; the comparison by value decides

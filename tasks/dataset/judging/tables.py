@@ -9,7 +9,6 @@ A local file is opened by its path, an S3 object as a file object
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,9 +20,13 @@ from nodesweep.infra.image_spark.nodesweep_judge.layout import (
     CSV_OPTIONS,
     add_partition,
     csv_column,
+    csv_keys,
+    csv_width,
+    parquet_keys,
     partitions_of,
+    read_csv,
+    read_csv_text,
     with_index,
-    with_nulls,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +112,9 @@ class Table(Protocol):
             Unreadable: the reader cannot parse the file.
         """
 
+    def read_keys(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return all rows of the given columns, as read() does, but integers are exact."""
+
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """Return the bytes of memory that those columns take, estimated if unknown."""
 
@@ -131,16 +137,17 @@ class SmallCsvTable:
         self.types: dict[str, tuple[str, str]] = {}
 
     def _frame(self) -> pd.DataFrame:
-        import pandas as pd
-
         if self._whole is None:
-            options = {"compression": self._file.compression, **CSV_OPTIONS}
-            self._whole = with_nulls(_call_reader(pd.read_csv, self._file.open(), **options))
+            self._whole = _call_reader(read_csv, self._file.open(), self._file.compression)
         return self._whole
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
         """Return all rows of the given columns."""
         return add_partition(self._frame(), self._file.partition, columns)
+
+    def read_keys(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return all rows of the given columns; integers are exact."""
+        return _exact(self.read(columns), self._file)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """Return the estimated bytes of memory that those columns take."""
@@ -176,10 +183,7 @@ class LargeCsvTable:
         import pandas as pd
 
         source, compression = self._file.open(), self._file.compression
-        header = _call_reader(pd.read_csv, source, nrows=0, compression=compression)
-        if not isinstance(source, Path):
-            source.seek(0)
-        rows = rows_per_block(len(header.columns))
+        rows = rows_per_block(_call_reader(csv_width, source, compression))
         blocks = {"chunksize": rows, "compression": compression, **CSV_OPTIONS}
         with _call_reader(pd.read_csv, source, **blocks) as reader:
             while (block := _call_reader(next, reader, None)) is not None:
@@ -200,12 +204,26 @@ class LargeCsvTable:
         frame = pd.DataFrame({name: csv_column(_joined(its)) for name, its in pieces.items()})
         return add_partition(frame, self._file.partition, columns)
 
+    def read_keys(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return all rows of the given columns; integers are exact."""
+        return _exact(self.read(columns), self._file)
+
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """Return the bytes of memory that those columns took in the first pass."""
         return sum(self._bytes_of.get(name, self.rows * BYTES_PER_VALUE) for name in columns)
 
     def forget_rows(self) -> None:
         """Do nothing: no rows are held in memory."""
+
+
+def _exact(frame: pd.DataFrame, file: TableFile) -> pd.DataFrame:
+    """Return columns of a CSV file, with exact integers."""
+
+    def read_text(columns: list[str]) -> pd.DataFrame:
+        text: pd.DataFrame = _call_reader(read_csv_text, file.open(), file.compression, columns)
+        return text
+
+    return csv_keys(frame, read_text)
 
 
 def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
@@ -253,9 +271,17 @@ class ParquetTable:
         """Return all rows of the given columns."""
         import pandas as pd
 
-        own = [name for name in columns if name in self.columns or name in self._index]
+        own = self._own(columns)
         frame = with_index(_call_reader(pd.read_parquet, self._file.open(), columns=own))
         return add_partition(frame, self._file.partition, columns)
+
+    def read_keys(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return all rows of the given columns; integers are exact."""
+        frame = _call_reader(parquet_keys, self._file.open(), self._own(columns))
+        return add_partition(frame, self._file.partition, columns)
+
+    def _own(self, columns: Sequence[str]) -> list[str]:
+        return [name for name in columns if name in self.columns or name in self._index]
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """Return the estimated bytes of memory that those columns take."""
@@ -300,14 +326,12 @@ def read_tables(
 
 def _call_reader(read: Any, *arguments: Any, **named: Any) -> Any:
     """Call a reader, and convert its errors about a malformed file to Unreadable."""
-    import pyarrow as pa
+    from nodesweep.infra.image_spark.nodesweep_judge.survey import UNREADABLE, first_line
 
     try:
         return read(*arguments, **named)
-    except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
-        # pandas' parsing errors are ValueErrors; a truncated .gz is an EOFError.
-        text = (str(error) or type(error).__name__).splitlines()[0]
-        raise Unreadable(text) from error
+    except UNREADABLE as error:
+        raise Unreadable(first_line(error)) from error
 
 
 class ColumnTypes:

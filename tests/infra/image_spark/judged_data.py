@@ -61,9 +61,8 @@ def parquet(rows_per_group: int | None = None, **columns: Any) -> bytes:
     return out.getvalue()
 
 
-def _indexed() -> bytes:
+def _written(frame: pd.DataFrame) -> bytes:
     out = io.BytesIO()
-    frame = pd.DataFrame({"v": [1, 2]}, index=pd.Index([10, 20], name="id"))
     frame.to_parquet(out)
     return out.getvalue()
 
@@ -173,7 +172,7 @@ MIXED_BAD = {
     "view": pa.array(["z"]),
     "lists": pa.array([None], pa.list_(pa.float32())),
 }
-INDEXED = _indexed()
+INDEXED = _written(pd.DataFrame({"v": [1, 2]}, index=pd.Index([10, 20], name="id")))
 
 SPREAD = parquet(None, a=pa.array([5], pa.int64()), b=pa.array([1.5]))
 _NO_FOOTER = parquet(None, a=[1], b=[1.0])[:-4] + b"gone"
@@ -227,6 +226,7 @@ CASES: dict[str, Case] = {
             "truncated.parquet": _NO_FOOTER,
             "nothing.parquet": b"",
             "damaged.parquet": bytes(_DAMAGED),
+            "zone.parquet": parquet(None, a=[1], t=pa.array([0], pa.timestamp("us", "GMT+8"))),
         },
         (*ONE_CHECK, check(NOT_NULL, column="b")),
         unique_columns=("a",),
@@ -278,6 +278,7 @@ CASES: dict[str, Case] = {
             "packed.csv.gz": gzip.compress(csv(a=[5, 12], b=["x", None], c=[0.5, 1.0]), mtime=0),
             "cut.csv.gz": gzip.compress(csv(a=[5] * 99, b=["x"] * 99, c=[0.5] * 99), mtime=0)[:-9],
             "text.csv.gz": b"a,b,c\n",
+            "comma.csv": b"a,b,c\n5,x,1,\n6,y,2,\n",
             "_temporary/0/a.csv": csv(a=[99], b=["never judged"], c=[1.0]),
         },
         (
@@ -386,6 +387,23 @@ CASES: dict[str, Case] = {
         ),
         kind="csv",
         unique_columns=("country", "day"),
+    ),
+    **{
+        f"big keys of {kind}": Case(
+            {f"a.{kind}": write(a=[2**60, None]), f"b.{kind}": write(a=[2**60 + 1, 2**60])},
+            ONE_CHECK,
+            kind=kind,
+            unique_columns=("a",),
+        )
+        for kind, write in (
+            ("parquet", lambda a: parquet(None, a=pa.array(a, pa.int64()))),
+            ("csv", lambda a: csv(a=pd.array(a, "Int64"), b=1)),
+        )
+    },
+    "numbers as names": Case(
+        {"a.parquet": _written(pd.DataFrame({0: [1, 2], 1: [3, 3]}))},
+        (check(NOT_NULL, column="0"), check(BETWEEN, column="1", max_value=2)),
+        unique_columns=("0",),
     ),
     "times as keys": Case(
         {

@@ -266,11 +266,10 @@ def test_a_body_that_breaks_off_is_asked_for_again(
 
 def test_a_footer_tells_rows_types_and_which_columns_have_values(s3: Any) -> None:
     item = put(s3, parquet(2, a=[1, None, 3], b=pa.nulls(3, pa.string()), c=[NAN] * 3))
-    found = survey(SOURCE, item, {"a", "b", "c"}, ("a", "c"))
+    found = survey(SOURCE, item, {"a", "b", "c"})
     assert (found.rows, found.row_groups, found.columns) == (3, (2, 1), ("a", "b", "c"))
     assert found.valued == {"a"}
-    assert found.key_nulls == (True, False)
-    broken = survey(SOURCE, put(s3, b"PAR1"), (), ())
+    broken = survey(SOURCE, put(s3, b"PAR1"), ())
     assert broken.unreadable and broken.columns == ()
 
 
@@ -281,7 +280,7 @@ def test_slices_never_cut_a_row_group_and_know_their_first_row(
     out = io.BytesIO()
     pq.write_table(pa.table({"a": range(7)}), out, row_group_size=2)
     item = put(s3, out.getvalue())
-    slices = proving.slices_of(item, survey(SOURCE, item, (), ()))
+    slices = proving.slices_of(item, survey(SOURCE, item, ()))
     assert [(one.row_groups, one.first_row) for one in slices] == [((0, 1), 0), ((2, 3), 4)]
     read = [batch.column(0).to_pylist() for batch in proving.batches_of(SOURCE, slices[1], ["a"])]
     assert [value for batch in read for value in batch] == [4, 5, 6]

@@ -81,7 +81,6 @@ def test_columns_have_the_types_that_the_whole_file_has(tmp_path: Path, in_s3: b
     [
         "a,b\n",
         "a,b\n1,2\n",
-        "a,b\n1,x,2\n3,y,4\n",  # the first column is the index
         "a,a,b\n1,2,\n3,4,x\n",
         '"a\n1",b\n"x\ny",1\n',
     ],
@@ -95,7 +94,10 @@ def test_odd_files_are_read_as_they_are_whole(tmp_path: Path, text: str) -> None
         pd.testing.assert_frame_equal(table.read(table.columns), whole.read(whole.columns))
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n1,2,3,4\n", '"a,b\n1'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "a,b\n1,2\n1,2,3,4\n", '"a,b\n1', "a,b\n1,2,\n3,4,\n", "a,b\n0,x,2\n1,y,4\n"],
+)
 def test_a_file_that_can_not_be_read_is_refused_in_the_same_words(
     tmp_path: Path, text: str
 ) -> None:

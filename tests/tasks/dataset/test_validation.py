@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
@@ -134,6 +136,22 @@ def test_table_rules(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert messages == snapshot
 
 
+def test_strict_bounds_shares_and_digits_are_reported(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    file = table(tmp_path / "a.parquet", label=[None, 0, 9, 999999.9])
+    kwargs: list[dict[str, Any]] = [
+        {"min_value": 0, "max_value": 9, "strict_max": True},
+        {"min_value": 0, "strict_min": True},
+        {"max_value": 999999.8, "mostly": "0.9"},
+        {"max_value": 0.1 + 0.2, "mostly": 0.9},
+    ]
+    specs = [{**LABEL, "kwargs": {"column": "label", **some}} for some in kwargs]
+    null = {**NOT_NULL, "kwargs": {"column": "label", "mostly": 0.9}}
+    messages = [failure.message for failure in check([file], *specs, null).problems]
+    assert messages == snapshot
+
+
 def test_missing_column_is_critical_even_as_a_warning(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
@@ -237,6 +255,40 @@ def test_damaged_rows_behind_a_whole_footer_are_named(tmp_path: Path) -> None:
     assert failure.message.startswith("a.parquet ")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        pa.table({"label": [1], "t": pa.array([0], pa.timestamp("us", "GMT+8"))}),
+        pa.table({"label": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}),
+        pa.table({"label": [1]}).replace_schema_metadata({"pandas": "{}"}),
+        pa.table({"label": [1]}).replace_schema_metadata({"pandas": "[]"}),
+    ],
+    ids=["time zone", "year", "metadata", "type of metadata"],
+)
+def test_a_table_that_pandas_cannot_hold_is_named(
+    tmp_path: Path, content: pa.Table, snapshot: SnapshotAssertion
+) -> None:
+    pq.write_table(content, tmp_path / "a.parquet")
+    (failure,) = check([tmp_path / "a.parquet"]).problems
+    assert failure.expectation == "readable" and failure.message == snapshot
+
+
+def test_text_that_is_not_utf8_is_unreadable_as_for_pandas(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"label": pa.array([b"\xff"]).view(pa.string())}), tmp_path / "a.parquet"
+    )
+    (failure,) = check([tmp_path / "a.parquet"], NOT_NULL).problems
+    assert failure.expectation == "readable"
+
+
+def test_a_time_that_python_cannot_hold_is_judged(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"label": pa.array([2**40], pa.timestamp("s"))}), file)
+    since = {**LABEL, "kwargs": {"column": "label", "min_value": "2026-01-01"}}
+    until = {**LABEL, "kwargs": {"column": "label", "max_value": "2026-01-01"}}
+    assert [failure.index for failure in check([file], since, until).problems] == [1]
+
+
 def test_column_that_changes_its_type_between_files(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
@@ -269,8 +321,9 @@ def test_bad_expectations_are_refused_together_before_any_file_is_read(
         "type": "expect_column_values_to_be_between",
         "kwargs": {"column": "label", "minimum": 0},
     }
+    huge = {**LABEL, "kwargs": {"column": "label", "max_value": 10**400}}
     with pytest.raises(InvalidExpectations) as error:
-        check([Path("/nowhere/a.parquet")], LABEL, typo, wrong)
+        check([Path("/nowhere/a.parquet")], LABEL, typo, wrong, huge)
     text = str(error.value)
     assert text == snapshot
     assert "nearest: expect_column_values_to_be_between" in text

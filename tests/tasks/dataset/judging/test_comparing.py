@@ -30,6 +30,7 @@ IN_SET = "expect_column_values_to_be_in_set"
 NOT_IN_SET = "expect_column_values_to_not_be_in_set"
 MIN, MAX, MEDIAN = (f"expect_column_{it}_to_be_between" for it in ("min", "max", "median"))
 DISTINCT = "expect_column_distinct_values_to_be_in_set"
+CONTAINS = "expect_column_distinct_values_to_contain_set"
 COMMON = "expect_column_most_common_value_to_be_in_set"
 T = datetime.datetime(2026, 1, 1)
 DAY = datetime.timedelta(days=1)
@@ -237,6 +238,16 @@ CASES: dict[str, Case] = {
         for kind in (pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.uint64())
     },
     **{
+        f"digits, integers with a null, {kind}": Case(
+            kind, {"value_set": ["1", "2"]}, pa.array([*good, None]), pa.array([*bad, None])
+        )
+        for kind, good, bad in (
+            (IN_SET, [1, 2], [1, 3]),
+            (NOT_IN_SET, [3, 4], [3, 2]),
+            (CONTAINS, [1, 2, 3], [1, 3]),
+        )
+    },
+    **{
         f"{kind}": Case(
             IN_SET,
             {"value_set": ["ab", "ä"]},
@@ -335,6 +346,33 @@ def test_a_bound_that_is_no_time_of_the_column_is_refused(
 ) -> None:
     case = Case(BETWEEN, {"min_value": bound}, times("us", zone), times("us", zone))
     assert not on_pandas(case, case.good, tmp_path)
+
+
+@pytest.mark.parametrize("kind", [IN_SET, NOT_IN_SET, CONTAINS])
+@pytest.mark.parametrize("member", ["2026-01-03T00:00:00Z", T.replace(tzinfo=datetime.UTC)])
+def test_a_zone_in_a_set_is_refused_if_the_column_has_none(
+    kind: str, member: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": times("us")}), path)
+    asked = config(
+        kind,
+        {"value_set": ["2026-01-01", member]},
+        tmp_path,
+        expectations=[
+            {"type": kind, "kwargs": {"column": "a", "value_set": ["2026-01-01", member]}},
+            {"type": IN_SET, "kwargs": {"column": "a", "value_set": ISO}},
+        ],
+    )
+    [failure] = validate_dataset([path], asked, now=NOW).failures
+    assert failure.index == 0 and "has a time zone" in failure.message
+    checks = [
+        Check(at, spec.type, spec.kwargs, "critical", ("a",), False)
+        for at, spec in enumerate(asked.expectations)
+    ]
+    found = judge_on_pandas(pd.read_parquet(path), checks)
+    assert found[1] is None and found[0] is not None
+    assert "has a time zone" in str(found[0]["exception_info"])
 
 
 @pytest.mark.parametrize(

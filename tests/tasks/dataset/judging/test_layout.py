@@ -138,6 +138,14 @@ def test_an_index_that_is_not_in_the_file_is_no_column(tmp_path: Path) -> None:
     assert len(judged(tmp_path, spec(NOT_NULL, "id")).failures) == 2
 
 
+def test_numbers_as_names_of_columns_are_texts(tmp_path: Path) -> None:
+    put(tmp_path, {"a.parquet": pd.DataFrame({0: [1, 2], 1: [3, 3]})})
+    specs = [spec(NOT_NULL, "0"), spec(BETWEEN, "1", max_value=2), spec(BETWEEN, "0", max_value=2)]
+    specs.append(spec("expect_table_columns_to_match_ordered_list", column_list=["0", "1"]))
+    specs.append(spec("expect_table_row_count_to_be_between", min_value=1))
+    assert [it.index for it in judged(tmp_path, *specs, unique_columns=["0"]).failures] == [1]
+
+
 AGGREGATES = [
     *(
         spec(f"expect_column_{which}_to_be_between", "v", min_value=1, max_value=9)
@@ -216,6 +224,39 @@ def test_a_block_of_na_in_a_large_file_is_part_of_its_column(tmp_path: Path) -> 
     assert frame["a"].dtype == "float64" and frame["a"].isna().sum() == rows
     assert set(frame["b"]) == {"NA", "DE"}
     assert csv_column(pd.Series(["NA", None], dtype="str")).isna().all()
+
+
+BIG = 2**60
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 30, 0])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.parquet": pa.table({"id": [BIG, BIG + 1]}), "b.parquet": pa.table({"id": [None, 5]})},
+        {
+            "a.parquet": pa.table({"id": pa.array([BIG, None]).dictionary_encode()}),
+            "b.parquet": pa.table({"id": pa.array([BIG + 1]).dictionary_encode()}),
+        },
+        {"a.csv": f"id\n{BIG}\n{BIG + 1}\n", "b.csv": "id\nNA\n5\n"},
+        {"a.csv": f"id,v\n{BIG},1\nNA,2\n", "b.csv": f"id,v\n {BIG + 1},\n"},
+    ],
+)
+def test_big_integers_next_to_a_null_are_different_keys(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, Any],
+    max_bytes: int,
+) -> None:
+    monkeypatch.setattr("nodesweep.tasks.dataset.validation.MAX_FRAME_BYTES", max_bytes)
+    kind = next(iter(files)).partition(".")[2]
+    put(tmp_path, files)
+    exists = spec("expect_column_to_exist", "id")
+    assert judged(tmp_path, exists, kind=kind, unique_columns=["id"]).success
+    again = files["a.csv"] if kind == "csv" else files["a.parquet"]
+    put(tmp_path, {f"c.{kind}": again})
+    [failure] = judged(tmp_path, exists, kind=kind, unique_columns=["id"]).failures
+    assert failure.unexpected_count == 2 and failure.examples[0] == str(BIG)
 
 
 OTHER_TYPES: list[tuple[list[Any], list[Any], tuple[Any, list[Any]]]] = [

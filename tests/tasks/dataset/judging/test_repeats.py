@@ -19,16 +19,19 @@ from nodesweep.tasks.dataset.judging.repeats import RepeatedRows, Repeats, Sorte
 
 HELD = 1 << 30
 VALUES = {
-    "int64": st.integers(-3, 3) | st.sampled_from([2**53, 2**53 + 1]),
-    "float64": st.sampled_from([0.0, -0.0, 1.0, 1.5, float(2**53), np.nan, np.inf]),
+    "int64": st.integers(-3, 3) | st.sampled_from([2**53, 2**53 + 1, -(2**63), 2**63 - 1]),
+    "float64": st.sampled_from([0.0, -0.0, 1.0, 1.5, float(2**53), np.nan, np.inf, 2.0**63]),
     "float32": st.sampled_from([0.0, 1.0, 1.5, np.nan]),
     "bool": st.booleans(),
-    "Int64": st.none() | st.integers(-2, 2),
+    "Int64": st.none() | st.integers(-2, 2) | st.sampled_from([2**53, 2**53 + 1]),
     "str": st.none() | st.sampled_from(["", "1", "a", "b"]),
     "category": st.sampled_from(["a", "b"]),
     "datetime64[ns]": st.sampled_from([pd.Timestamp(2026, 1, day) for day in (1, 2)] + [pd.NaT]),
     "object": st.sampled_from(
-        [1, 1.0, True, "1", "a", None, np.nan, b"a", Decimal(1), datetime.date(2026, 1, 1)]
+        [
+            *(1, 1.0, True, "1", "a", None, np.nan, b"a", Decimal(1), datetime.date(2026, 1, 1)),
+            *(2**53 + 1, 2.0**53),
+        ]
     ),
 }
 
@@ -86,6 +89,23 @@ def test_examples_are_the_first_ones_and_files_are_named(max_bytes: int) -> None
     assert repeated.files == ("0.csv", "1.csv", "2.csv")
 
 
+@pytest.mark.parametrize("max_bytes", [HELD, 0])
+def test_big_integers_are_compared_exactly_and_nulls_of_all_types_are_equal(max_bytes: int) -> None:
+    ids = [[2**60, 2**60 + 1], [2**60 + 2, None]]
+    files = [pd.DataFrame({"a": pd.array(some, "Int64"), "b": "x"}) for some in ids]
+    assert found(files, max_bytes) is None
+    texts = [pd.DataFrame({"a": ["u", None], "b": "x"}), pd.DataFrame({"a": [None], "b": "x"})]
+    for other in texts:
+        repeated = found([*files, other], max_bytes)
+        assert repeated is not None and repeated.surplus == 1
+
+
+def test_only_big_integers_among_floats_are_rounded() -> None:
+    whole = pd.Series([2**60, 2**60 + 1])
+    assert len(np.unique(row_hashes(whole.to_frame("a")))) == 2
+    assert len(np.unique(row_hashes(whole.to_frame("a"), ["a"]))) == 1
+
+
 def test_a_file_without_rows_does_not_change_how_values_are_shown() -> None:
     """Its columns are all objects, where pandas read it from CSV; Spark takes no part of it."""
     files = [pd.DataFrame({"a": [number], "b": ["x"]}) for number in (1, 1.0)]
@@ -94,7 +114,7 @@ def test_a_file_without_rows_does_not_change_how_values_are_shown() -> None:
 
 
 def test_rows_that_share_a_hash_by_chance_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "row_hashes", lambda frame: np.ones(len(frame), np.uint64))
+    monkeypatch.setattr(repeats, "row_hashes", lambda frame, _=(): np.ones(len(frame), np.uint64))
     assert found([numbered(1, 2), numbered(3)], 0) is None
     repeated = found([numbered(1, 2), numbered(2)], 0)
     assert repeated is not None and repeated.surplus == 1
