@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-if TYPE_CHECKING:  # it takes half a second to import
+if TYPE_CHECKING:  # they take half a second to import
     import pandas as pd
+    import pyarrow as pa
 
 _TYPES = frozenset(
     {"expect_column_values_to_be_of_type", "expect_column_values_to_be_in_type_list"}
@@ -143,6 +144,23 @@ def named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis([str(name) for name in frame.columns], axis=1)
 
 
+def empty_frame(schema: pa.Schema) -> pd.DataFrame:
+    """Return a Parquet file's columns without rows, as pandas names and types them.
+
+    Raises:
+        ValueError: A column's time zone is unknown. pyarrow's own error depends on what is
+         installed, and can ask for a package that would not help.
+    """
+    for column in schema:
+        if zone := getattr(column.type, "tz", None):
+            try:
+                column.type.to_pandas_dtype()
+            except Exception as error:
+                what = f"column {column.name!r} has the unknown time zone {zone!r}"
+                raise ValueError(what) from error
+    return named(schema.empty_table().to_pandas())
+
+
 def with_index(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a Parquet file's frame with its index as columns, after the others."""
     frame = named(frame)
@@ -241,7 +259,6 @@ def read_csv_text(source: Any, compression: str | None, columns: list[str]) -> p
 def parquet_keys(source: Any, columns: Sequence[str]) -> pd.DataFrame:
     """Return columns of a Parquet file, or of its index, with integers exact next to nulls."""
     import pandas as pd
-    import pyarrow as pa
     import pyarrow.parquet as pq
     import pyarrow.types as types
 

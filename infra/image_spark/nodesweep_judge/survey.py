@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from . import layout
-from .layout import add_partition, index_columns, named, with_index
+from .layout import add_partition, empty_frame, index_columns, with_index
 from .reading import ReadError, Source, open_object
 from .request import S3Object
 
@@ -76,7 +76,7 @@ def survey(source: Source, item: S3Object, asked: Collection[str]) -> Surveyed:
 
 def _describe(file: pq.ParquetFile, asked: Collection[str]) -> Surveyed:
     schema, metadata = file.schema_arrow, file.metadata
-    empty = named(schema.empty_table().to_pandas())
+    empty = empty_frame(schema)
     columns, index = tuple(empty.columns), tuple(index_columns(empty))
     groups = tuple(metadata.row_group(number).num_rows for number in range(file.num_row_groups))
     valued = set()

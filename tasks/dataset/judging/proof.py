@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from nodesweep.infra.image_spark.nodesweep_judge.comparing import as_decimal, as_single
-from nodesweep.infra.image_spark.nodesweep_judge.layout import index_columns, named
+from nodesweep.infra.image_spark.nodesweep_judge.layout import empty_frame, index_columns
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
@@ -257,7 +257,7 @@ def inspect_file(source: Any, suite: Sequence[Expectation]) -> InspectedFile:
     """
     with pq.ParquetFile(source, buffer_size=READ_BUFFER_BYTES) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
-        columns = named(schema.empty_table().to_pandas())
+        columns = empty_frame(schema)
         kept, names = index_columns(columns), list(columns.columns)
         proven = {
             index
