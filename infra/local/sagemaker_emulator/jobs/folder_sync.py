@@ -141,7 +141,8 @@ class FolderSync:
                     *(*S3_ERRORS, S3UploadFailedError, OSError),
                     UnicodeError,  # a key must be UTF-8, but a file name need not be
                 ) as error:
-                    logger.warning("%s could not be copied to %s: %s", path, folder.target, error)
+                    shown = os.fsencode(path).decode(errors="backslashreplace")
+                    logger.warning("%s could not be copied to %s: %s", shown, folder.target, error)
 
     def _files(self, folder: SyncedFolder) -> dict[str, Node]:
         """Return the first node that has each file, by the file's path below the folder."""
