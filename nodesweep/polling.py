@@ -61,7 +61,7 @@ _BEGAN_AT, _BEGAN_SECONDS = datetime.now(UTC), time.clock_gettime(_ALWAYS_RUNNIN
 
 
 def utc_now() -> datetime:
-    """Return the UTC time, measured from the process's start by a clock that runs in suspend.
+    """Return the UTC time, measured from the process's start by a clock that suspend does not stop.
 
     Changes to the system clock therefore do not affect deadlines.
     """

@@ -130,7 +130,7 @@ def walk(
 
 
 def is_one_of(paths: Iterable[Path], root: Path) -> Callable[[Entry], bool]:
-    """Return a test of whether an entry of `root` is one of these paths.
+    """Return a function that is true for the entries of `root` that are among these paths.
 
     A link to one of them counts if it is a folder.
     """

@@ -16,11 +16,12 @@ import httpx
 
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.infra.worker.server import CLIENT_AUTH
+from nodesweep.polling import intervals
 
 _TIMEOUT_SECONDS = 90.0
 """Exceeds the 60 s that Prefect's server waits for a lock of its SQLite database."""
-_RETRY_SECONDS, _PAUSE_SECONDS = 30.0, 1.0
-"""Time after which no further round of tries begins, and the pause between two rounds."""
+_RETRY_SECONDS, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 1.0, 8.0
+"""Time after which no further round of tries begins, and the pauses between rounds."""
 
 
 class ScheduleError(Exception):
@@ -82,7 +83,7 @@ def _enable(server: httpx.Client, schedules: Mapping[str, str]) -> tuple[dict[st
     """Enable the schedules; return those that are still off, and the reason of one of them."""
     off, reason = dict(schedules), ""
     deadline = time.monotonic() + _RETRY_SECONDS
-    while True:
+    for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
         for path in tuple(off):
             try:
                 answer = server.patch(path, json={"active": True})
@@ -92,8 +93,9 @@ def _enable(server: httpx.Client, schedules: Mapping[str, str]) -> tuple[dict[st
             except httpx.HTTPError as error:
                 reason = str(error).partition("\n")[0] or type(error).__name__
         if not off or time.monotonic() >= deadline:
-            return off, reason
-        time.sleep(_PAUSE_SECONDS)
+            break
+        time.sleep(pause)
+    return off, reason
 
 
 def _left_off(file: Path | None) -> dict[str, str]:

@@ -66,9 +66,10 @@ def comparable(
 def refused(
     frame: pd.DataFrame, checks: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> dict[int, dict[str, Any]]:
-    """Return, by position, the exception info of checks whose set has a time zone but column none.
+    """Return the exception info, by position, of checks whose sets don't fit the column.
 
-    Great Expectations would find no member in the column, and rejects such bounds itself.
+    The sets have times with a time zone, but the column has none. Great Expectations would
+    find no member in the column, and rejects such bounds itself.
     """
     found = {}
     for position, (kind, kwargs) in enumerate(checks):

@@ -51,7 +51,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
         httpx.Client, transport=httpx.MockTransport(made.respond)
     )
     monkeypatch.setattr(schedules.httpx, "Client", client)
-    monkeypatch.setattr(schedules, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(schedules, "_FIRST_PAUSE_SECONDS", 0.0)
     return made
 
 
